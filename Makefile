@@ -25,9 +25,10 @@ long: env-dev  ## Run the tests that take minutes, and property tests with other
 
 check: lint types contracts  ## All checks that run nothing: lint, types, contracts
 
-lint: env-dev  ## Formatting and lint
+lint: env-dev  ## Formatting, lint and prose
 	$(BIN)/ruff format --check src tests bench scripts hatch_build.py
 	$(BIN)/ruff check src tests bench scripts hatch_build.py
+	$(BIN)/python scripts/check_prose.py
 	$(BIN)/hadolint images/Dockerfile
 	$(BIN)/shellcheck images/*.sh .ci/run
 

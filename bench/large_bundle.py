@@ -265,8 +265,8 @@ class Bench:
 
 def breakdown(lines: list[Object], p50: float) -> Object:
     """Give the median seconds of each part of a change, from the logs."""
-    compiles = [line["seconds"] for line in lines if line.get("event") == "pass"]
-    applies = [line["seconds"] for line in lines if line.get("event") == "applied"]
+    compiles = [line["seconds"] for line in lines if line.get("event") == "compile pass finished"]
+    applies = [line["seconds"] for line in lines if line.get("event") == "configuration applied"]
 
     def step(*names: str) -> float:
         found = [sum(float(each.get(name, 0)) for name in names) for each in applies]
@@ -321,7 +321,7 @@ async def run(options: argparse.Namespace) -> None:
         authority = Authority(Path(directory))
         async with installed(options) as bench:
             note("all of it", {"served s after": round(await bench.fill(authority), 2)})
-            files = [line for line in bench.logged({}) if line.get("event") == "fetched"]
+            files = [line for line in bench.logged({}) if line.get("event") == "files fetched"]
             total = {key: sum(each[key] for each in files) for key in ("files", "bytes")}
             note("fetched at first", total)
             await asyncio.sleep(10)
@@ -330,7 +330,7 @@ async def run(options: argparse.Namespace) -> None:
             note("a change", {"changes": len(times), **percentiles(times)})
             lines = list(bench.logged(since))
             note("of which, median s", breakdown(lines, statistics.median(times)))
-            fetched = [line["bytes"] for line in lines if line.get("event") == "fetched"]
+            fetched = [line["bytes"] for line in lines if line.get("event") == "files fetched"]
             note("fetched of it", {"bytes": round(statistics.median(fetched))})
             note("MB", bench.memory())
 

@@ -26,7 +26,8 @@ RULES = {
     | permissions.provisioner_permissions()
     | permissions.token_review_permissions(),
     "copies": permissions.secret_copy_permissions(),
-    "own-namespace": permissions.leader_election_permissions() | permissions.labelling(),
+    "own-namespace": permissions.leader_election_permissions()
+    | permissions.leader_label_permissions(),
 }
 
 

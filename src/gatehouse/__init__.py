@@ -1,7 +1,7 @@
-"""Gatehouse: one control plane for every gateway in front of a Kubernetes estate.
+"""Gatehouse: a control plane for all gateways in front of Kubernetes clusters.
 
-Data flows one way: watch, snapshot, front end, IR, back end, transport, status.
-``docs/architecture.md`` draws it; every package's docstring says what belongs there.
+Data flows in one direction: informers, snapshot, front end, IR, back end, transport, status.
+``docs/architecture.md`` has a diagram. The docstring of each package states what belongs there.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""What the agent's tests share."""
+"""Shared fixtures of the agent tests."""
 
 from agent_fixtures import control_plane, plane, tmp_path
 

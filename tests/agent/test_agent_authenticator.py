@@ -1,4 +1,4 @@
-"""An agent whose NGINX asks an authenticator, beside one that may need a connector as well."""
+"""An agent with NGINX and an authenticator sidecar, alone or beside a TLS connector."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ISSUER = f"https://{ADDRESS}:1"
 
 
 def guarded(port: int, authority: Authority, cookie: str = "SESSION") -> FileSet:
-    """Give a bundle whose NGINX lets in whom a provider knows that does not answer."""
+    """Return a file set whose NGINX authenticates users with a provider that does not respond."""
     wanted = Oidc(
         filter="a/users", issuer=ISSUER, metadata_url=ISSUER, client_id="web", secret="client",
         trust="authority", callback="/callback", cookie=cookie,
@@ -77,7 +77,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-async def test_it_runs_while_something_needs_it(
+async def test_authenticator_runs_while_configuration_needs_it(
     control_plane: ControlPlane,
     tmp_path: Path,
     authority: Authority,
@@ -104,7 +104,7 @@ async def test_it_runs_while_something_needs_it(
         assert list((tmp_path / "run" / "authenticators").iterdir()) == []
 
 
-async def test_what_it_refuses_changes_nothing(
+async def test_config_rejected_by_authenticator_changes_nothing(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port = free_port()
@@ -121,7 +121,7 @@ async def test_what_it_refuses_changes_nothing(
         assert await status(port) == 204
 
 
-async def test_it_outlives_a_killed_agent_and_is_replaced_by_the_next(
+async def test_authenticator_survives_agent_kill_and_next_agent_restarts_it(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port = free_port()

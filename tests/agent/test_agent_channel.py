@@ -1,4 +1,4 @@
-"""The channel while its certificates, authorities and tokens change: real agents, real TLS."""
+"""The channel while its certificates, CAs and tokens change: real agents, real TLS."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SERVER = x509.DNSName("control.plane")
 
 
 def idle(text: str, *more: File) -> FileSet:
-    """Give a bundle that two on one machine can have at once: it listens nowhere."""
+    """Return a file set without listeners, which two agents on one machine can serve at once."""
     return FileSet([File.make("gatehouse/http.conf", f"# {text}\n"), *more])
 
 
 class Channel:
-    """A control plane with files that can be replaced, and the agents' files."""
+    """A control plane with replaceable files, and the files of the agents."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -46,7 +46,7 @@ class Channel:
         self.log = directory / "agent.log"
 
     def serve(self, authority: Authority) -> bytes:
-        """Replace the server's pair by one of ``authority``; gives the certificate."""
+        """Replace the server's key pair by one signed by `authority`. Return the certificate."""
         cert, key = authority.issue("channel", SERVER)
         _replace(key, self.plane.key)
         _replace(cert, self.plane.cert)
@@ -69,7 +69,7 @@ class Channel:
         await self.plane.until(lambda report: {i.instance for i in report.instances} == set(names))
 
     async def shown(self) -> bytes:
-        """Give the certificate that a new connection is shown."""
+        """Return the certificate that a new connection receives."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_alpn_protocols(["h2"])
@@ -80,7 +80,7 @@ class Channel:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Replace a file as a kubelet does: by another one, at once."""
+    """Replace a file atomically, as a kubelet does."""
     staged = target.with_suffix(".staged")
     shutil.copyfile(source, staged)
     staged.replace(target)
@@ -94,7 +94,7 @@ async def channel(tmp_path: Path) -> AsyncIterator[Channel]:
     await made.plane.server.stop(0.1)
 
 
-async def test_a_replaced_server_certificate_is_shown_to_new_connections_and_ends_none(
+async def test_server_certificate_change_applies_to_new_connections_only(
     channel: Channel,
 ) -> None:
     plane = channel.plane
@@ -115,7 +115,7 @@ async def test_a_replaced_server_certificate_is_shown_to_new_connections_and_end
     assert channel.log.read_text().count('"connected"') == 2, "an agent connected twice"
 
 
-async def test_authorities_are_replaced_with_old_and_new_agents_connected_at_once(
+async def test_ca_rotation_keeps_old_and_new_agents_connected(
     channel: Channel,
 ) -> None:
     both, only_new = channel.directory / "both.pem", channel.directory / "only-new.pem"
@@ -123,7 +123,7 @@ async def test_authorities_are_replaced_with_old_and_new_agents_connected_at_onc
     only_new.write_bytes(channel.new.pem)
     async with agent(channel.environment("pod-old"), channel.log):
         await channel.connected("pod-old")
-        # First everybody gets to trust both, then the server's certificate is of the new one.
+        # First all agents trust both CAs, then the server uses a certificate of the new one.
         _replace(both, channel.agents_ca)
         channel.serve(channel.new)
         async with (
@@ -132,12 +132,12 @@ async def test_authorities_are_replaced_with_old_and_new_agents_connected_at_onc
         ):
             await channel.connected("pod-old", "pod-both", "pod-new")
             await channel.plane.programmed(idle("one"))
-            # Those that connected under the old one come back under the new.
+            # Agents that connected under the old CA reconnect under the new one.
             await channel.plane.restart()
             await channel.connected("pod-old", "pod-both", "pod-new")
 
 
-async def test_an_agent_trusts_what_is_in_its_file_when_it_connects(channel: Channel) -> None:
+async def test_agent_reads_ca_file_at_each_connection(channel: Channel) -> None:
     async with agent(channel.environment("pod-1"), channel.log):
         await channel.connected("pod-1")
         channel.serve(channel.new)
@@ -153,7 +153,7 @@ async def test_an_agent_trusts_what_is_in_its_file_when_it_connects(channel: Cha
         await channel.connected("pod-1")
 
 
-async def test_agents_must_show_a_certificate_where_one_is_demanded(channel: Channel) -> None:
+async def test_agent_without_client_certificate_is_rejected_when_required(channel: Channel) -> None:
     plane, directory = channel.plane, channel.directory
     plane.client_ca = directory / "client-ca.pem"
     _replace(channel.old.file, plane.client_ca)
@@ -173,7 +173,7 @@ async def test_agents_must_show_a_certificate_where_one_is_demanded(channel: Cha
         await channel.connected("pod-1")
         while "connection lost" not in bare.read_text():
             await asyncio.sleep(0.05)
-        # Whose certificates count changes while the server runs; nobody is cut off.
+        # The accepted client CA changes while the server runs. No connection is closed.
         _replace(channel.new.file, plane.client_ca)
         await plane.programmed(idle("one"))
         for issued, mine in zip(channel.new.issue("pod-1"), pair, strict=True):
@@ -183,7 +183,7 @@ async def test_agents_must_show_a_certificate_where_one_is_demanded(channel: Cha
     assert '"connected"' not in bare.read_text()
 
 
-async def test_the_next_call_after_a_change_of_the_token_carries_the_new_one(
+async def test_token_change_applies_to_next_call(
     channel: Channel,
 ) -> None:
     plane = channel.plane
@@ -206,10 +206,10 @@ async def test_the_next_call_after_a_change_of_the_token_carries_the_new_one(
         staged.replace(token)
         await plane.programmed(idle("one"))
         assert seen == ["good:pod-1", "good:pod-1#second"]
-        assert channel.log.read_text().count('"connected"') == 1, "nothing was connected anew"
+        assert channel.log.read_text().count('"connected"') == 1, "an agent reconnected"
 
 
-async def test_what_gatehouse_certs_renews_is_taken_over_by_whoever_runs(
+async def test_certificates_renewed_by_gatehouse_certs_are_reloaded(
     channel: Channel,
 ) -> None:
     plane, directory = channel.plane, channel.directory / "certs"
@@ -235,6 +235,6 @@ async def test_what_gatehouse_certs_renews_is_taken_over_by_whoever_runs(
         async with agent(channel.environment("pod-new", authority.cert), channel.log):
             await channel.connected("pod-old", "pod-new")
             await plane.programmed(idle("one"))
-            # Who knows only the authority as it was comes back too: it kept its key.
+            # An agent that knows only the old CA reconnects too, because the CA key is unchanged.
             await plane.restart()
             await channel.connected("pod-old", "pod-new")

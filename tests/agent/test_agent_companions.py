@@ -1,4 +1,4 @@
-"""An agent with an Envoy and a companion that is described by resources."""
+"""An agent with Envoy and a sidecar that is configured by resources."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def authenticator(directory: Path) -> int | None:
 
 
 def party(name: str, authority: Authority, revoked: bytes = b"") -> Resource:
-    """Describe a relying party; its provider does not answer."""
+    """Return the config of a relying party whose provider does not respond."""
     made = Party(
         name=name, filter=f"shop/{name}", issuer="https://127.0.0.1:1",
         metadata_url="https://127.0.0.1:1", client_id="web", secret="secret", trust="trust.pem",
@@ -63,7 +63,7 @@ def party(name: str, authority: Authority, revoked: bytes = b"") -> Resource:
 
 
 async def check(directory: Path, name: str) -> int:
-    """Ask the authenticator, as a proxy does, about somebody who is not logged in."""
+    """Send the authenticator a proxy's request of a user who is not logged in."""
     path = str(directory / "run" / config.SOCKET)
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as client,
@@ -73,7 +73,7 @@ async def check(directory: Path, name: str) -> int:
 
 
 async def serves(directory: Path, name: str) -> None:
-    """Wait until an authenticator that was only just started serves ``name``."""
+    """Wait until a newly started authenticator serves `name`."""
     async with asyncio.timeout(20):
         while True:
             with contextlib.suppress(aiohttp.ClientError):
@@ -86,7 +86,7 @@ def described(directory: Path) -> list[Path]:
     return sorted((directory / "run" / "envoy" / "companions").glob("authenticator/*"))
 
 
-async def test_it_does_what_is_described_when_that_is_confirmed(
+async def test_sidecar_serves_config_when_it_is_confirmed(
     plane: EnvoyControlPlane,
     tmp_path: Path,
     authority: Authority,
@@ -114,7 +114,7 @@ async def test_it_does_what_is_described_when_that_is_confirmed(
         await until(lambda: not procfs.is_alive(pid))
 
 
-async def test_what_it_refuses_is_named_and_all_else_is_served(
+async def test_rejected_sidecar_config_is_named_and_others_are_served(
     plane: EnvoyControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port = free_port()
@@ -131,11 +131,11 @@ async def test_what_it_refuses_is_named_and_all_else_is_served(
         assert await get(port) == (200, "two")
         other = sidecar_configs.resource("juggler", "p", {})
         report = await plane.served(website(port, one, party("p", authority), other))
-        assert "juggler/p: this agent has no such companion" in report.instances[0].error
+        assert "juggler/p: this agent has no such sidecar" in report.instances[0].error
         assert await get(port) == (200, "one")
 
 
-async def test_without_a_control_plane_it_does_what_was_described_last(
+async def test_sidecar_serves_stored_config_without_control_plane(
     plane: EnvoyControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port = free_port()
@@ -153,7 +153,7 @@ async def test_without_a_control_plane_it_does_what_was_described_last(
             assert len(described(tmp_path)) == 1
 
 
-async def test_it_outlives_a_killed_agent_and_is_replaced_when_it_dies(
+async def test_sidecar_survives_agent_kill_and_is_restarted_when_it_dies(
     plane: EnvoyControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port = free_port()
@@ -178,7 +178,7 @@ async def test_it_outlives_a_killed_agent_and_is_replaced_when_it_dies(
         assert authenticator(tmp_path) is None
 
 
-async def test_one_that_hangs_is_said_replaced_and_told_again(
+async def test_hanging_sidecar_is_reported_restarted_and_configured_again(
     plane: EnvoyControlPlane,
     tmp_path: Path,
     authority: Authority,
@@ -196,14 +196,14 @@ async def test_one_that_hangs_is_said_replaced_and_told_again(
         plane.publish(website(port, two, *both))
         report = await plane.until(lambda report: bool(report.instances[0].rejected))
         (refused,) = report.instances[0].rejected
-        assert "it did not answer within 0.3 s" in refused.reason
+        assert "no response within 0.3 s" in refused.reason
         monkeypatch.setattr(owners, "CONTROL_TIMEOUT_SECONDS", 10.0)
         await plane.until(lambda report: report.programmed and not report.instances[0].rejected)
         assert (await check(tmp_path, "p"), await check(tmp_path, "q")) == (401, 401)
         assert await get(port) == (200, "two")
 
 
-def test_a_description_is_a_resource_as_any_other(authority: Authority) -> None:
+def test_sidecar_config_is_a_resource_like_others(authority: Authority) -> None:
     made = party("p", authority)
     assert (made.type_url, made.secret) == (SIDECAR_CONFIG, True)
     assert made == party("p", authority)

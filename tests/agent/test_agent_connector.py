@@ -1,4 +1,4 @@
-"""An agent whose NGINX reaches backends by way of a connector."""
+"""An agent whose NGINX reaches backends through a TLS connector sidecar."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def authority(tmp_path: Path) -> Authority:
 def bundle(
     port: int, authority: Authority, *endpoints: int, name: str = REAL, protocol: Any = "http"
 ) -> FileSet:
-    """Give a bundle whose NGINX forwards what comes to ``port``."""
+    """Return a file set whose NGINX forwards requests to `port`."""
     trust = ir_gateway.TrustBundle(f"ca-{authority.file.stem}", authority.file.read_bytes())
     tls = ir.BackendTls("front.internal", trust.name, (ir.SubjectName("uri", name),))
     targets = tuple(sorted(ir.Endpoint(ADDRESS, each) for each in endpoints))
@@ -66,7 +66,7 @@ def bundle(
 
 
 def stream(port: int, authority: Authority, *endpoints: int) -> FileSet:
-    """Give a bundle whose NGINX forwards connections to ``port`` as they are."""
+    """Return a file set whose NGINX forwards connections to `port` unchanged."""
     whole = ir_gateway.L4Host("", (ir_gateway.L4Backend("c-app"),))
     trust = ir_gateway.TrustBundle("ca-tcp", authority.pem)
     tls = ir.BackendTls("front.internal", trust.name, (ir.SubjectName("uri", REAL),))
@@ -82,7 +82,7 @@ def stream(port: int, authority: Authority, *endpoints: int) -> FileSet:
 
 
 def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> FileSet:
-    """Give a bundle whose NGINX trusts for its backend whom the machine trusts."""
+    """Return a file set whose NGINX verifies its backend with the system's CA certificates."""
     tls = ir.BackendTls("front.internal", "", names)
     route = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))
     listener = ir_gateway.Listener(port, "HTTP", (ir.VirtualHost("", (route,)),))
@@ -94,7 +94,7 @@ def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> FileSet:
 
 
 def without(port: int) -> FileSet:
-    """Give a bundle that needs no connector."""
+    """Return a file set that needs no connector."""
     host = ir.VirtualHost("", (ir.Route("a/b/0/0", ir.Match(), ir.Respond(204)),))
     listener = ir_gateway.Listener(port, "HTTP", (host,))
     gateway = ir_gateway.Gateway(GATEWAY, bind_address=ADDRESS, listeners=(listener,))
@@ -120,7 +120,7 @@ async def agent(control_plane: ControlPlane, directory: Path) -> AsyncIterator[N
         yield
 
 
-async def test_requests_reach_a_backend_of_the_right_name_and_no_other(
+async def test_requests_reach_only_backends_with_the_right_name(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port, body = free_port(), os.urandom(8 << 20)
@@ -139,7 +139,7 @@ async def test_requests_reach_a_backend_of_the_right_name_and_no_other(
     assert list((tmp_path / "run" / "connectors").iterdir()) == []
 
 
-async def test_another_authority_holds_for_the_next_request(
+async def test_ca_change_applies_to_next_request(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port, later = free_port(), Authority(tmp_path, "later")
@@ -155,7 +155,7 @@ async def test_another_authority_holds_for_the_next_request(
             assert connector_pid(tmp_path) == pid
 
 
-async def test_what_the_connector_refuses_changes_nothing(
+async def test_config_rejected_by_connector_changes_nothing(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port, broken = free_port(), Authority(tmp_path, "broken")
@@ -173,7 +173,7 @@ async def test_what_the_connector_refuses_changes_nothing(
             assert (await post(port))[0] == 204
 
 
-async def test_a_connector_that_cannot_start_is_said_in_its_last_words(
+async def test_connector_start_failure_is_reported_with_its_last_message(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port = free_port()
@@ -182,11 +182,11 @@ async def test_a_connector_that_cannot_start_is_said_in_its_last_words(
         (tmp_path / "run" / "connectors").rmdir()
         control_plane.server.publish(GATEWAY, bundle(port, authority, free_port()))
         report = await control_plane.until(lambda report: bool(report.error))
-        assert "connector: it ended at once: FileNotFoundError" in report.error
+        assert "connector: exited at start: FileNotFoundError" in report.error
         assert (await post(port))[0] == 204
 
 
-async def test_a_killed_connector_comes_back(
+async def test_killed_connector_is_restarted(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port = free_port()
@@ -202,7 +202,7 @@ async def test_a_killed_connector_comes_back(
             assert connector_pid(tmp_path) not in (None, pid)
 
 
-async def test_a_connector_that_hangs_is_said_and_replaced(
+async def test_hanging_connector_is_reported_and_restarted(
     control_plane: ControlPlane,
     tmp_path: Path,
     authority: Authority,
@@ -218,7 +218,7 @@ async def test_a_connector_that_hangs_is_said_and_replaced(
             monkeypatch.setattr(sidecars, "CONTROL_TIMEOUT_SECONDS", 0.3)
             control_plane.server.publish(GATEWAY, bundle(port, authority, endpoint, free_port()))
             report = await control_plane.until(lambda report: bool(report.error))
-            assert "connector: it did not answer within 0.3 s" in report.error
+            assert "connector: no response within 0.3 s" in report.error
             monkeypatch.undo()
             async with asyncio.timeout(20):
                 while await post(port) != (200, b"hello"):
@@ -226,7 +226,7 @@ async def test_a_connector_that_hangs_is_said_and_replaced(
             assert connector_pid(tmp_path) not in (None, pid)
 
 
-async def test_the_connector_outlives_a_killed_agent_and_is_adopted_by_the_next(
+async def test_connector_survives_agent_kill_and_is_adopted(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port = free_port()
@@ -254,7 +254,7 @@ async def test_the_connector_outlives_a_killed_agent_and_is_adopted_by_the_next(
             assert not procfs.is_alive(fresh)
 
 
-async def test_the_connector_ends_when_nothing_needs_it(
+async def test_connector_exits_when_no_configuration_needs_it(
     control_plane: ControlPlane,
     tmp_path: Path,
     authority: Authority,
@@ -276,7 +276,7 @@ async def test_the_connector_ends_when_nothing_needs_it(
                 assert connector_pid(tmp_path) is None
 
 
-async def test_no_request_fails_while_endpoints_come_and_go(
+async def test_requests_succeed_through_connector_while_endpoints_change(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port, answers, done = free_port(), list[int](), False
@@ -303,7 +303,7 @@ async def test_no_request_fails_while_endpoints_come_and_go(
     assert set(answers) == {200}
 
 
-async def test_calls_of_grpc_are_carried(
+async def test_connector_forwards_grpc_calls(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     async def answer(request: bytes, _context: Any) -> bytes:
@@ -326,7 +326,7 @@ async def test_calls_of_grpc_are_carried(
     await server.stop(None)
 
 
-async def test_http2_is_spoken_on(
+async def test_connector_forwards_http2(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     endpoint, port = free_port(), free_port()
@@ -352,7 +352,7 @@ async def test_http2_is_spoken_on(
         await server.wait()
 
 
-async def test_connections_of_tcp_are_carried(
+async def test_connector_forwards_tcp_connections(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     body, port = os.urandom(1 << 20), free_port()
@@ -367,7 +367,7 @@ async def test_connections_of_tcp_are_carried(
 
 
 @pytest.mark.parametrize("names", [(), (ir.SubjectName("uri", REAL),)], ids=["nginx", "connector"])
-async def test_whom_the_machine_trusts(
+async def test_connector_uses_system_ca_certificates(
     control_plane: ControlPlane,
     tmp_path: Path,
     authority: Authority,

@@ -56,7 +56,7 @@ def store(tmp_path: Path) -> RevisionStore:
     return made
 
 
-def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+def test_flags_override_environment_and_environment_overrides_file(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text("command: {server: {host: a, port: 1}}\nlog: {level: DEBUG}\nlabels: {x: y}\n")
     environ = {"NGINX_AGENT_COMMAND_SERVER_HOST": "b", "NGINX_AGENT_COMMAND_SERVER_PORT": "2"}
@@ -72,7 +72,10 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path
         ({"NGINX_AGENT_COMMAND_SERVER_PORT": "70000"}, "command.server.port"),
         ({"NGINX_AGENT_COMMAND_AUTH_TOKENPATH": "/t"}, "command.tls.ca"),
         ({"NGINX_AGENT_COMMAND_AUTH_TOKEN": "t"}, "command.tls.ca"),
-        ({"NGINX_AGENT_COMMAND_TLS_CERT": "/c"}, "command.tls.cert and command.tls.key"),
+        (
+            {"NGINX_AGENT_COMMAND_TLS_CERT": "/c"},
+            "command.tls.cert: must be set together with command.tls.key",
+        ),
         ({"NGINX_AGENT_COMMAND_TLS_SKIP_VERIFY": "true"}, "command.tls.skip_verify"),
         ({"NGINX_AGENT_COMMAND_TLS_SKIP_VERIFY": "maybe"}, "command.tls.skip_verify"),
         ({"NGINX_AGENT_COMMAND_SERVER_TYPE": "http"}, "command.server.type"),
@@ -86,12 +89,12 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path
         ({"GATEHOUSE_AGENT_RUN_DIR": '/run/"; x'}, "gatehouse.run_dir"),
     ],
 )
-def test_a_wrong_option_is_named(change: dict[str, str], named: str) -> None:
+def test_invalid_option_is_named(change: dict[str, str], named: str) -> None:
     with pytest.raises(OptionsError, match=named):
         options_from_environment(REQUIRED | change)
 
 
-def test_a_file_of_the_fields_agent_is_taken_and_what_is_not_had_is_named(tmp_path: Path) -> None:
+def test_nginx_agent_file_is_accepted_and_unsupported_keys_are_named(tmp_path: Path) -> None:
     file = tmp_path / "nginx-agent.conf"
     file.write_text(
         """
@@ -128,14 +131,14 @@ collector: {log: {path: stdout}}
     )
 
 
-def test_every_option_can_be_said_as_a_flag_and_in_the_environment() -> None:
+def test_every_option_has_a_flag_and_an_environment_variable() -> None:
     flags = {parameter.name for parameter in agent_command.params}
     assert {flag(key).replace("-", "_") for key in KEYS} | {"config"} == flags
     assert len(set(KEYS.values())) == len(KEYS)
     assert KEYS["command.tls.server_name"] == "NGINX_AGENT_COMMAND_TLS_SERVER_NAME"
 
 
-def test_only_files_in_allowed_directories_are_taken() -> None:
+def test_files_outside_allowed_directories_are_rejected() -> None:
     overview = files_pb2.FileOverview()
     for path in ("a/x", "b/y"):
         about = overview.files.add().file_meta
@@ -146,10 +149,10 @@ def test_only_files_in_allowed_directories_are_taken() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"two\nlines", "schl\u00fcssel".encode()])
-def test_a_file_that_has_no_token_in_it_is_named(tmp_path: Path, content: bytes) -> None:
+def test_invalid_token_file_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
-    with pytest.raises(OSError, match="has no token in it"):
+    with pytest.raises(OSError, match="no valid token in the file"):
         Token(file).read()
 
 
@@ -165,19 +168,19 @@ def test_a_file_that_has_no_token_in_it_is_named(tmp_path: Path, content: bytes)
         "gatehouse/b",
     ],
 )
-def test_a_file_outside_the_bundles_directories_is_refused(name: str) -> None:
+def test_file_outside_file_set_directories_is_rejected(name: str) -> None:
     with pytest.raises(UnsafePathError):
         entry_of(name, base64_sha256(b""), 0, "0644")
 
 
-def test_a_content_that_is_not_what_its_hash_says_is_refused(store: RevisionStore) -> None:
+def test_content_with_wrong_hash_is_rejected(store: RevisionStore) -> None:
     wanted = entry("gatehouse/a", b"right")
     with pytest.raises(UnsafePathError, match="gatehouse/a"):
         store.put(wanted, b"wrong")
     assert store.missing([wanted]) == [wanted]
 
 
-def test_generations_share_contents_and_leave_none_behind(
+def test_revisions_share_contents_and_obsolete_contents_are_removed(
     store: RevisionStore, tmp_path: Path
 ) -> None:
     one = stage(store, "v1", {"gatehouse/a": b"a", "gatehouse/b": b"b"})
@@ -194,7 +197,7 @@ def test_generations_share_contents_and_leave_none_behind(
 
 
 def contents(directory: Path) -> dict[str, object]:
-    """Give what a generation has, without its own version in the manifest."""
+    """Return the content of a revision, without the version in its manifest."""
     return {
         str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mode)
         for path in directory.rglob("*")
@@ -208,7 +211,7 @@ FILES = st.dictionaries(st.sampled_from(PATHS), st.sampled_from([b"1", b"2", b"3
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(FILES, st.sampled_from(["served", "refused", "amended"])), max_size=8))
-def test_a_generation_made_of_another_is_as_one_made_from_nothing(
+def test_revision_built_from_spare_equals_new_revision(
     history: list[tuple[dict[str, bytes], str]],
 ) -> None:
     with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as apart:
@@ -262,7 +265,7 @@ def _made(store: RevisionStore, turn: int, files: dict[str, bytes]) -> int:
     return store.stage(Manifest(str(turn), entries), own)
 
 
-def test_of_a_generation_that_differs_in_one_file_one_is_written(
+def test_revision_that_differs_in_one_file_writes_one_file(
     store: RevisionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {f"gatehouse/{number}": b"same" for number in range(1000)}
@@ -285,7 +288,7 @@ def test_of_a_generation_that_differs_in_one_file_one_is_written(
     assert len(links) == 1
 
 
-def test_what_an_interrupted_run_left_half_made_is_removed(
+def test_incomplete_files_of_interrupted_run_are_removed(
     store: RevisionStore, tmp_path: Path
 ) -> None:
     number = stage(store, "v1", {"gatehouse/a": b"a"})
@@ -301,14 +304,14 @@ def test_what_an_interrupted_run_left_half_made_is_removed(
     assert not (tmp_path / "generations" / ".9").exists()
 
 
-def test_keys_are_readable_by_their_owner_only(store: RevisionStore) -> None:
+def test_keys_are_readable_only_by_owner(store: RevisionStore) -> None:
     key = entry("gatehouse/k", b"k", "0600")
     store.put(key, b"k")
     number = store.stage(Manifest("v", (key,)), {})
     assert (store.directory(number) / "gatehouse/k").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_run_directory_too_long_for_sockets_gets_a_stable_stand_in(tmp_path: Path) -> None:
+def test_run_directory_too_long_for_sockets_gets_stable_substitute(tmp_path: Path) -> None:
     long = tmp_path / ("x" * SOCKET_PATH_MAX)
     assert paths.of(tmp_path, long) == paths.of(tmp_path, long)
     assert len(bytes(paths.of(tmp_path, long).version_socket)) <= SOCKET_PATH_MAX
@@ -316,29 +319,27 @@ def test_a_run_directory_too_long_for_sockets_gets_a_stable_stand_in(tmp_path: P
 
 
 @pytest.mark.parametrize(("version", "expected"), [("1.22.1", False), ("1.27.4", True)])
-def test_only_an_nginx_that_knows_it_gets_keepalive_min_timeout(
-    version: str, expected: bool
-) -> None:
+def test_keepalive_min_timeout_is_set_only_when_supported(version: str, expected: bool) -> None:
     binary = NginxBinary(Path("/nginx"), version, "")
     text = main_conf.render(binary, paths.of(Path("/r"), Path("/run/g")), "v=", [], shutdown=60)
     assert ("keepalive_min_timeout" in text) is expected
     assert "include" not in text
 
 
-def test_a_version_cannot_break_out_of_its_place() -> None:
+def test_version_with_special_characters_is_rejected() -> None:
     binary = NginxBinary(Path("/nginx"), "1.31.3", "")
     for version in ('"; }', "$pid", "a b", "a\nb", "\\"):
         with pytest.raises(ValueError, match="version"):
             main_conf.render(binary, paths.of(Path("/r"), Path("/run/g")), version, [], shutdown=60)
 
 
-def test_an_nginx_is_found_and_what_is_none_is_named() -> None:
+def test_nginx_is_found_and_other_binaries_are_rejected() -> None:
     assert probe(find(None)).numbers >= (1, 27, 4)
     with pytest.raises(NginxMissingError, match="/no/such"):
         find("/no/such/nginx")
 
 
-def test_the_error_log_is_read_in_whole_lines_and_over_truncations(tmp_path: Path) -> None:
+def test_error_log_is_read_in_complete_lines_across_truncation(tmp_path: Path) -> None:
     path = tmp_path / "error.log"
     log = ErrorLog(path)
     assert (log.position(), log.lines(0)) == (0, ([], 0))
@@ -349,7 +350,7 @@ def test_the_error_log_is_read_in_whole_lines_and_over_truncations(tmp_path: Pat
     assert log.lines(position) == (["new"], 4)
 
 
-def test_of_waiting_requests_only_the_newest_counts() -> None:
+def test_queue_keeps_only_newest_waiting_request() -> None:
     box: CoalescingQueue[str] = CoalescingQueue()
     assert box.put("a") is None
     assert box.start_next() == "a"
@@ -360,7 +361,7 @@ def test_of_waiting_requests_only_the_newest_counts() -> None:
     assert box.start_next() == "c"
 
 
-def test_what_old_workers_open_late_is_there_for_one_more_generation(store: RevisionStore) -> None:
+def test_runtime_files_stay_for_one_more_revision(store: RevisionStore) -> None:
     def held(number: int) -> set[str]:
         return {path.name for path in (store.directory(number) / "gatehouse/secrets").iterdir()}
 

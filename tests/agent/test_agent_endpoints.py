@@ -1,4 +1,4 @@
-"""Endpoints that reach a real NGINX under load, with and without reloads."""
+"""Endpoint updates in a real NGINX under load, with and without reloads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHANGES = int(os.environ.get("ENDPOINT_CHANGES", "50"))
 
 
 class Backends:
-    """Servers that answer with their number, on one port of several loopback addresses."""
+    """Servers that respond with their number, on one port of several loopback addresses."""
 
     def __init__(self, count: int) -> None:
         self.port = free_port()
@@ -65,7 +65,7 @@ def _answer(number: int) -> Callable[[web.BaseRequest], Awaitable[web.StreamResp
 def forwarding(
     port: int, *shares: tuple[tuple[ir.Endpoint, ...], int], cluster: str = "c", named: bool = True
 ) -> FileSet:
-    """Give the files of a Gateway with one route to some clusters."""
+    """Return the files of a Gateway with one route to some clusters."""
     clusters = tuple(ir.Cluster(f"{cluster}-{n}", found) for n, (found, _) in enumerate(shares))
     backends = tuple(
         ir.Backend(known.name, weight) for known, (_, weight) in zip(clusters, shares, strict=True)
@@ -79,7 +79,7 @@ def forwarding(
 
 
 class Load:
-    """Clients that post without a pause: a GET that failed would silently be repeated."""
+    """Clients that send POST without pause, because a failed GET would be retried silently."""
 
     def __init__(self, port: int, clients: int = 6) -> None:
         self.failed: Counter[str] = Counter()
@@ -97,7 +97,7 @@ class Load:
         await asyncio.gather(*self._tasks)
 
     async def settles(self, wanted: set[str]) -> None:
-        """Wait until these answer and no others; what was asked before may come a little late."""
+        """Wait until only these servers respond. Requests already in flight may finish late."""
         async with asyncio.timeout(5):
             self.answered.clear()
             while True:
@@ -122,7 +122,7 @@ class Load:
 
 @contextlib.contextmanager
 def agents(environ: dict[str, str]) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Give what starts an agent in place of the one before, which may have been killed."""
+    """Return a function that starts an agent in place of the previous one, which may be dead."""
     with contextlib.ExitStack() as stack:
 
         def start() -> subprocess.Popen[bytes]:
@@ -139,7 +139,7 @@ async def connected(plane: ControlPlane) -> DataPlaneReport:
 
 
 async def unseeded(directory: Path) -> None:
-    """Wait until upstreams need no seeds any more, and workers without them took over."""
+    """Wait until upstreams need no seeds and workers without seeds have taken over."""
     former = workers(directory)
     await until(lambda: not (directory / "root" / "current" / "seeds").exists(), 20)
     await until(lambda: bool(workers(directory)) and workers(directory).isdisjoint(former))
@@ -150,7 +150,7 @@ def workers(directory: Path) -> frozenset[int]:
 
 
 @pytest.mark.long
-async def test_endpoints_change_under_load_and_nothing_is_reloaded(
+async def test_endpoints_change_under_load_without_reload(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -182,7 +182,7 @@ async def test_endpoints_change_under_load_and_nothing_is_reloaded(
 
 
 @pytest.mark.long
-async def test_what_is_new_is_served_from_the_first_request_on(
+async def test_new_upstream_is_served_from_first_request(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
@@ -198,11 +198,11 @@ async def test_what_is_new_is_served_from_the_first_request_on(
         await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
         async with Load(port) as load:
             for number in range(8):
-                # Another cluster each time: an upstream that NGINX never had.
+                # A new cluster each time, so that NGINX never had its upstream.
                 shares = ((backends.endpoints(number % 3), 1),)
                 await control_plane.programmed(forwarding(port, *shares, cluster=f"d{number}"))
                 await asyncio.sleep(0.2)
-            # What was begun with is removed before NGINX could do without it: by a reload.
+            # A seed is removed by a reload before NGINX has resolved the upstream.
             await control_plane.programmed(
                 forwarding(port, (backends.endpoints(2), 1), cluster="d7")
             )
@@ -229,7 +229,7 @@ async def test_what_is_new_is_served_from_the_first_request_on(
         assert float(updates.split()[-1]) == 1
 
 
-async def test_without_endpoints_the_answer_is_503(
+async def test_upstream_without_endpoints_responds_503(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -244,7 +244,7 @@ async def test_without_endpoints_the_answer_is_503(
 
 
 @pytest.mark.long
-async def test_a_new_master_begins_with_the_newest_endpoints(
+async def test_restarted_master_has_newest_endpoints(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -260,14 +260,14 @@ async def test_a_new_master_begins_with_the_newest_endpoints(
         async with asyncio.timeout(10):
             while not statuses:
                 with contextlib.suppress(aiohttp.ClientError):
-                    # Refused until there is a new master; its first answer must be good.
+                    # Connections fail until a new master runs. Its first response must be right.
                     if not procfs.is_alive(dead):
                         statuses.append(await get(port))
         assert statuses == [(200, "1")]
 
 
 @pytest.mark.long
-async def test_a_data_plane_begins_with_the_endpoints_on_its_disk(
+async def test_data_plane_starts_with_stored_endpoints(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -289,7 +289,7 @@ async def test_a_data_plane_begins_with_the_endpoints_on_its_disk(
 
 
 @pytest.mark.long
-async def test_a_port_lost_to_another_is_replaced(
+async def test_nameserver_port_is_replaced_when_in_use(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -315,12 +315,12 @@ async def test_a_port_lost_to_another_is_replaced(
         thief.close()
 
 
-async def test_an_nginx_that_cannot_follow_names_is_reloaded(
+async def test_nginx_without_name_resolution_is_reloaded(
     control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nginx_binary, "RESOLVING", (99, 0, 0))
     port = free_port()
-    # Such as Debian 12's, where there is one.
+    # For example the NGINX of Debian 12, if installed.
     old = {"GATEHOUSE_AGENT_NGINX": os.environ.get("OLD_NGINX", "")}
     options = main.options_from_environment(control_plane.environment(tmp_path) | old)
     async with Backends(2).serving() as backends, running(options):

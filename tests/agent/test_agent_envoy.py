@@ -89,7 +89,7 @@ async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 async def answers(port: int, text: str) -> None:
-    """Wait until ``port`` answers, and check what."""
+    """Wait until `port` responds, and check the response."""
     async with asyncio.timeout(20):
         while True:
             with contextlib.suppress(aiohttp.ClientError):
@@ -99,7 +99,7 @@ async def answers(port: int, text: str) -> None:
 
 
 class Traffic:
-    """Requests without a pause, over connections that are kept."""
+    """Requests without pause over keep-alive connections."""
 
     def __init__(self, port: int) -> None:
         self.count = 0
@@ -129,12 +129,12 @@ class Traffic:
             await asyncio.gather(*clients)
 
     async def more(self) -> None:
-        """Wait until a good many more requests were answered."""
+        """Wait until many more requests have succeeded."""
         wanted = self.count + 200
         await until(lambda: self.count >= wanted)
 
 
-async def test_what_is_published_is_served_when_it_is_confirmed(
+async def test_published_resources_are_served_when_confirmed(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
@@ -171,9 +171,7 @@ async def test_what_is_published_is_served_when_it_is_confirmed(
         assert 'namespace="shop",pod="pod-1",gateway="web"' in total
 
 
-async def test_a_gateway_without_any_listener_is_ready_too(
-    plane: EnvoyControlPlane, tmp_path: Path
-) -> None:
+async def test_gateway_without_listeners_is_ready(plane: EnvoyControlPlane, tmp_path: Path) -> None:
     health = free_port()
     found = options(plane, tmp_path, GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS=f"127.0.0.1:{health}")
     async with running(found):
@@ -186,7 +184,7 @@ async def test_a_gateway_without_any_listener_is_ready_too(
 
 
 @pytest.mark.parametrize("make", [bad_cluster, invalid_cluster])
-async def test_what_is_refused_is_named_and_its_last_good_version_goes_on(
+async def test_rejected_resource_is_named_and_previous_version_is_served(
     plane: EnvoyControlPlane, tmp_path: Path, make: Callable[..., Resource]
 ) -> None:
     port = free_port()
@@ -210,7 +208,7 @@ async def test_what_is_refused_is_named_and_its_last_good_version_goes_on(
         assert not report.instances[0].rejected
 
 
-async def test_a_certificate_that_is_refused_is_named_and_the_former_one_goes_on(
+async def test_rejected_certificate_is_named_and_previous_one_is_served(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port, secure = free_port(), free_port()
@@ -238,7 +236,7 @@ async def test_a_certificate_that_is_refused_is_named_and_the_former_one_goes_on
         assert await fetched() == "two"
 
 
-async def test_a_control_plane_that_is_killed_and_comes_back_is_not_noticed(
+async def test_requests_succeed_while_control_plane_restarts(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -270,7 +268,7 @@ async def test_a_control_plane_that_is_killed_and_comes_back_is_not_noticed(
     assert traffic.lost == []
 
 
-async def test_a_control_plane_that_comes_back_with_the_same_sends_nothing(
+async def test_restarted_control_plane_sends_nothing_when_unchanged(
     plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = free_port()
@@ -292,7 +290,7 @@ async def test_a_control_plane_that_comes_back_with_the_same_sends_nothing(
         assert not any(each.resources or each.removed for each in said)
 
 
-async def test_envoy_outlives_a_killed_agent_and_is_adopted_by_the_next(
+async def test_envoy_survives_agent_kill_and_is_adopted(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -318,7 +316,7 @@ async def test_envoy_outlives_a_killed_agent_and_is_adopted_by_the_next(
         assert not procfs.is_alive(pid)
 
 
-async def test_an_envoy_that_is_killed_is_replaced_and_told_everything(
+async def test_killed_envoy_is_restarted_with_all_resources(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -332,7 +330,7 @@ async def test_an_envoy_that_is_killed_is_replaced_and_told_everything(
         await answers(port, "two")
 
 
-async def test_without_a_control_plane_what_was_taken_last_is_served(
+async def test_stored_resources_are_served_without_control_plane(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -352,9 +350,7 @@ async def test_without_a_control_plane_what_was_taken_last_is_served(
             assert await get(port) == (200, "one")
 
 
-async def test_an_envoy_is_never_told_what_is_older_than_what_it_has(
-    plane: EnvoyControlPlane, tmp_path: Path
-) -> None:
+async def test_envoy_never_gets_older_resources(plane: EnvoyControlPlane, tmp_path: Path) -> None:
     port = free_port()
     kept = tmp_path / "root" / "envoy.db"
     async with backend("one") as one, backend("two") as two:
@@ -388,7 +384,7 @@ def count(kept: Path) -> int:
         return int(number)
 
 
-async def test_the_end_is_announced_and_loses_no_request(
+async def test_shutdown_is_announced_and_loses_no_request(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -400,14 +396,14 @@ async def test_the_end_is_announced_and_loses_no_request(
             stop.set()
             await plane.until(lambda report: not report.instances)
             before = traffic.count
-            # For a moment whoever chooses among data planes goes on connecting to this one.
+            # Load balancers continue to connect to this data plane for a moment.
             await asyncio.sleep(supervisor.SHUTDOWN_DELAY_SECONDS / 3)
         assert traffic.count > before
         await until(lambda: not envoys(tmp_path), 40)
         assert traffic.lost == []
 
 
-async def test_who_takes_longer_than_the_end_may_is_cut_off(
+async def test_request_longer_than_drain_timeout_is_aborted(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -431,7 +427,7 @@ async def test_who_takes_longer_than_the_end_may_is_cut_off(
             await asked
 
 
-async def test_a_bad_token_is_tried_again_until_it_is_good(
+async def test_rejected_token_is_retried_until_accepted(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     plane.token.write_text("bad")

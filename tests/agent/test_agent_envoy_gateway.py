@@ -1,4 +1,4 @@
-"""A gateway of the IR on its whole way: the back end, the control plane, the relay, an Envoy."""
+"""A Gateway in IR end to end: back end, control plane, relay, Envoy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def gateway(
     )
 
 
-async def test_names_come_change_and_go(tmp_path: Path) -> None:
+async def test_hostnames_are_added_changed_and_removed(tmp_path: Path) -> None:
     (tmp_path / "control-plane").mkdir()
     plane = EnvoyControlPlane(tmp_path / "control-plane")
     await plane.start()

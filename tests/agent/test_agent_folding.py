@@ -1,4 +1,4 @@
-"""Changes that come faster than NGINX can reload are folded: no queue grows behind it."""
+"""Changes faster than NGINX can reload are coalesced: no queue grows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETIRING = 0.1
 """Seconds that NGINX itself lets pass in each reload: so long old and new workers both accept."""
 
 
-async def test_what_is_served_is_never_two_applies_behind(
+async def test_served_version_is_never_two_applies_behind(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port, loop = free_port(), asyncio.get_running_loop()
@@ -52,5 +52,5 @@ async def test_what_is_served_is_never_two_applies_behind(
     assert confirmed[-1][0] == CHANGES
     assert 2 <= len(confirmed) <= took / RETIRING + 1
     for (_, known), (following, _) in itertools.pairwise(confirmed):
-        # What there was when an apply ended is in the next one, and so in the traffic after it.
+        # The next apply has the version that was newest when the previous one ended.
         assert following >= known

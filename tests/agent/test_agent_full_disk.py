@@ -1,4 +1,4 @@
-"""A disk that is full or read-only: what was good is served on, and it heals."""
+"""A full or read-only disk: the last known good configuration is served, and the agent recovers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def serving(run: Path, former: int) -> bool:
     return master != former and bool(procfs.children(master))
 
 
-async def test_what_does_not_fit_is_refused_and_applied_when_it_does(
+async def test_configuration_that_does_not_fit_is_applied_when_space_is_free(
     control_plane: ControlPlane, tmp_path: Path, disk: SmallDisk
 ) -> None:
     port = free_port()
@@ -56,7 +56,7 @@ async def test_what_does_not_fit_is_refused_and_applied_when_it_does(
             assert "gatehouse/noise/large-" in report.error
             assert "No space left on device" in report.error
             await load.flows()
-            # What was fetched in vain takes no room from what fits.
+            # Contents of the failed apply take no space from the one that fits.
             await control_plane.programmed(answering(port, "three", noise("b", 1_400_000)))
             assert await get(port) == (200, "three")
             control_plane.server.publish(GATEWAY, answering(port, "two", *large))
@@ -70,7 +70,7 @@ async def test_what_does_not_fit_is_refused_and_applied_when_it_does(
 
 
 @pytest.mark.parametrize("trouble", ["full", "read-only"])
-async def test_no_change_is_taken_and_all_of_them_later(
+async def test_changes_fail_on_read_only_disk_and_apply_later(
     control_plane: ControlPlane, tmp_path: Path, disk: SmallDisk, trouble: str
 ) -> None:
     port = free_port()
@@ -102,7 +102,7 @@ async def test_no_change_is_taken_and_all_of_them_later(
 
 @pytest.mark.parametrize("trouble", ["full", "read-only"])
 @pytest.mark.parametrize("killed", ["NGINX", "both"])
-async def test_what_is_killed_comes_back_with_the_last_good_configuration(
+async def test_restart_on_full_disk_uses_last_known_good_configuration(
     control_plane: ControlPlane, tmp_path: Path, disk: SmallDisk, trouble: str, killed: str
 ) -> None:
     port = free_port()

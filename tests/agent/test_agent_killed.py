@@ -1,4 +1,4 @@
-"""An agent that is killed after each step of an apply: nothing is dropped, nothing is left."""
+"""An agent that is killed after each step of an apply: no request fails, no file is left over."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RELOAD = [
 
 
 def assert_tidy(root: Path) -> None:
-    """The disk holds the generation that is served, the one before, and what they need."""
+    """Assert that the disk has the served revision, the previous one, and their contents only."""
     assert not [path for path in root.rglob(".*") if path.parent.parent in (root, root.parent)]
     store = RevisionStore(root)
     numbers = store.numbers()
@@ -46,7 +46,7 @@ def assert_tidy(root: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def listening(port: int) -> AsyncIterator[None]:
-    """Somebody else has this port."""
+    """Occupy a port."""
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", port)
     try:
         yield
@@ -60,14 +60,14 @@ def connected(report: DataPlaneReport) -> bool:
 
 
 async def again(plane: ControlPlane, agent: DyingAgent) -> None:
-    """Start the next agent, and wait until it has what is published."""
+    """Start the next agent, and wait until it serves the published version."""
     agent.start()
     await plane.until(connected)
     await plane.until(lambda report: report.programmed)
 
 
 @pytest.mark.parametrize("step", RELOAD)
-async def test_killed_while_it_reloads(
+async def test_agent_killed_during_reload(
     control_plane: ControlPlane, tmp_path: Path, step: Step
 ) -> None:
     port = free_port()
@@ -82,7 +82,7 @@ async def test_killed_while_it_reloads(
             await agent.died()
             await load.flows()
             if step in (Step.TESTED, Step.CONFIRMED):
-                # What it had begun with may be outdated when the next one begins.
+                # Seeds of the killed agent may be outdated when the next one starts.
                 control_plane.server.publish(GATEWAY, answering(port, "three"))
             await again(control_plane, agent)
             await load.flows()
@@ -95,7 +95,7 @@ async def test_killed_while_it_reloads(
         assert_tidy(tmp_path / "root")
 
 
-async def test_killed_while_it_goes_back(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_agent_killed_during_rollback(control_plane: ControlPlane, tmp_path: Path) -> None:
     await goes_back(control_plane, tmp_path, Step.REFUSED)
 
 
@@ -122,7 +122,7 @@ async def goes_back(control_plane: ControlPlane, tmp_path: Path, step: Step) -> 
         assert_tidy(tmp_path / "root")
 
 
-async def test_what_was_never_served_is_not_begun_with(
+async def test_revision_never_served_is_not_used_at_start(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     await is_not_begun_with(control_plane, tmp_path, Step.RELOADED, nginx_too=True)
@@ -148,7 +148,7 @@ async def is_not_begun_with(
             async with asyncio.timeout(20):
                 while not await answers(port):
                     await asyncio.sleep(0.05)
-            # Whenever NGINX begins anew, it begins with what works.
+            # NGINX always restarts with the last known good configuration.
             agent.kill_nginx()
             await until(lambda: agent.log().count("nginx died") >= 1)
             async with asyncio.timeout(20):

@@ -1,4 +1,4 @@
-"""What an agent tells of its Envoy's requests for kube-apiservers."""
+"""Metrics of kube-apiserver requests of an agent with Envoy."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ envoy_server_live{} 1
 """.strip()  # noqa: E501
 
 
-def test_what_envoy_counts_is_told_in_our_words() -> None:
-    found = kube_metrics.renamed(ENVOYS)
+def test_envoy_statistics_are_converted() -> None:
+    found = kube_metrics.convert(ENVOYS)
     assert [each for each in found.splitlines() if not each.startswith("#")] == OURS.split("\n")
     assert "# TYPE gatehouse_kube_request_duration_seconds histogram\n" in found
     assert "envoy_gatehouse" not in found
-    assert kube_metrics.renamed("") == ""
+    assert kube_metrics.convert("") == ""
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def gateway(authority: Authority, port: int, server: int) -> ir_gateway.Gateway:
 
 @pytest.mark.long
 @pytest.mark.process
-async def test_an_agents_page_has_them_with_its_own_labels(
+async def test_agent_metrics_have_data_plane_labels(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port, health = free_port(), f"127.0.0.1:{free_port()}"

@@ -1,4 +1,4 @@
-"""What an agent leaves alone, and what it is content with: the real command, a real NGINX."""
+"""Operation of the agent command with a real NGINX: files, permissions, shutdown, metrics, log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def environment(plane: ControlPlane, directory: Path) -> dict[str, str]:
     }
 
 
-async def test_files_that_would_be_elsewhere_are_refused_by_name(
+async def test_files_outside_allowed_directories_are_rejected_by_name(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -70,13 +70,13 @@ async def test_files_that_would_be_elsewhere_are_refused_by_name(
             bad = FileSet([File.make(path, b""), *answering(port, "bad").files.values()])
             control_plane.server.publish(GATEWAY, bad)
             report = await control_plane.until(naming(f"/etc/nginx/{path}"))
-            assert "plain path" in report.error or "only files in directories" in report.error
+            assert "normalized path" in report.error or "in a subdirectory" in report.error
             assert await get(port) == (200, "good")
     assert not [path for path in walk(tmp_path) if path.name == "escaped"]
 
 
 @pytest.mark.parametrize("moved", ["objects", "generations"])
-async def test_nothing_is_written_through_a_symbolic_link(
+async def test_agent_does_not_write_through_symbolic_links(
     control_plane: ControlPlane, tmp_path: Path, moved: str
 ) -> None:
     port, root, outside = free_port(), tmp_path / "root", tmp_path / "outside"
@@ -96,7 +96,7 @@ async def test_nothing_is_written_through_a_symbolic_link(
         await control_plane.programmed(answering(port, "better"))
 
 
-async def test_directories_and_keys_are_for_their_owner_alone(
+async def test_directories_and_keys_are_private(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     async with agent(environment(control_plane, tmp_path), tmp_path / "log"):
@@ -112,7 +112,7 @@ async def test_directories_and_keys_are_for_their_owner_alone(
         assert (tmp_path / "root/current/gatehouse/tls/a.key").read_bytes() == SECRET.content
 
 
-async def test_what_others_put_into_its_directories_stays(
+async def test_foreign_files_in_agent_directories_stay(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     root, run = tmp_path / "root", tmp_path / "run"
@@ -142,12 +142,12 @@ async def test_what_others_put_into_its_directories_stays(
 
 
 def inner(process: subprocess.Popen[bytes]) -> int:
-    """Give the agent that ``unshare`` runs as process 1 of a namespace."""
+    """Return the agent process that `unshare` runs as PID 1 of a namespace."""
     (found,) = procfs.children(process.pid)
     return found
 
 
-async def test_who_takes_longer_than_the_end_may_is_cut_off(
+async def test_request_longer_than_drain_timeout_is_aborted(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -159,17 +159,17 @@ async def test_who_takes_longer_than_the_end_may_is_cut_off(
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (await reader.readuntil(b"one")).startswith(b"HTTP/1.1 200")
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n")
-        # NGINX has begun to read it.
+        # NGINX has started to read the request.
         await asyncio.sleep(0.5)
         process.terminate()
         assert await asyncio.to_thread(process.wait, 20) == 0
         assert await reader.read() == b""
         writer.close()
-    assert '"drain cut short"' in (tmp_path / "log").read_text()
+    assert '"drain timeout exceeded"' in (tmp_path / "log").read_text()
 
 
 @needs_root
-async def test_as_process_1_it_waits_for_orphans_restarts_nginx_and_drains(
+async def test_agent_as_pid_1_reaps_orphans_restarts_nginx_and_drains(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -179,13 +179,13 @@ async def test_as_process_1_it_waits_for_orphans_restarts_nginx_and_drains(
         await control_plane.until(lambda report: bool(report.instances))
         await control_plane.programmed(answering(port, "one"))
         first = inner(process)
-        # A grandchild whose parent ends becomes a child of process 1.
+        # A grandchild whose parent exits becomes a child of PID 1.
         words = ("nsenter", "-t", str(first), "-p", "sh", "-c", "setsid sleep 0.2 & exit")
         await asyncio.to_thread(subprocess.run, words, check=True)
         await until(lambda: any(_sleeps(pid) for pid in procfs.children(first)))
         await until(lambda: not any(_sleeps(pid) for pid in procfs.children(first)))
         await until(lambda: procfs.zombies(first) == [])
-        # So do the workers of a master that is killed.
+        # So do the workers of a killed master.
         (master,) = procfs.children(first)
         os.kill(master, signal.SIGKILL)
         await until(lambda: bool(procfs.children(first) - {master}))
@@ -204,7 +204,7 @@ def _sleeps(pid: int) -> bool:
 
 
 @needs_root
-async def test_one_writable_directory_is_enough_on_a_read_only_file_system_without_root(
+async def test_agent_runs_without_root_on_read_only_file_system(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     drop = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
@@ -215,7 +215,7 @@ async def test_one_writable_directory_is_enough_on_a_read_only_file_system_witho
     writable.mkdir()
     for path in (tmp_path, control_plane.directory):
         path.chmod(0o755)
-    # The directory is a file system of its own; everything else that can be written to is not.
+    # The directory is a separate file system. All other file systems become read-only.
     script = (
         "set -e; mount --make-rprivate /; mount -t tmpfs -o mode=0777 tmpfs $0; "
         "for m in / /tmp /dev/shm /run; do "
@@ -230,14 +230,14 @@ async def test_one_writable_directory_is_enough_on_a_read_only_file_system_witho
         await control_plane.programmed(answering(port, "two", SECRET))
         assert await get(port) == (200, "two")
         assert effective_user(process.pid) == 65534
-        # Where it runs, nothing else can be written to.
+        # The agent cannot write anywhere else.
         probe = ("nsenter", "-t", str(process.pid), "-m", "touch", str(tmp_path / "elsewhere"))
         tried = await asyncio.to_thread(subprocess.run, probe, capture_output=True, check=False)
         assert b"Read-only file system" in tried.stderr
     assert '"stopped"' in (tmp_path / "log").read_text()
 
 
-async def test_every_measurement_says_of_which_data_plane_it_is(
+async def test_every_metric_has_data_plane_labels(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     health = free_port()
@@ -294,7 +294,10 @@ async def test_every_measurement_says_of_which_data_plane_it_is(
 
 
 def _with_status() -> str:
-    """Give an NGINX with stub_status, which the packaged one is not built with; empty: none."""
+    """Return an NGINX built with stub_status, which the packaged one lacks.
+
+    Empty if there is none.
+    """
     for name in (os.environ.get("GATEHOUSE_TEST_NGINX", ""), "nginx"):
         found = shutil.which(name) if name else None
         if found is None:
@@ -306,7 +309,7 @@ def _with_status() -> str:
 
 
 @pytest.mark.skipif(not _with_status(), reason="no nginx on PATH that has stub_status")
-async def test_nginx_tells_its_figures_where_it_can(
+async def test_nginx_metrics_are_exported_when_available(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     health, port = free_port(), free_port()
@@ -340,13 +343,13 @@ async def test_nginx_tells_its_figures_where_it_can(
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
-async def test_its_log_is_on_stdout_in_the_form_and_from_the_level_asked_for(
+async def test_log_has_configured_format_and_level(
     control_plane: ControlPlane, tmp_path: Path, style: str
 ) -> None:
     environ = environment(control_plane, tmp_path) | {"GATEHOUSE_LOG_FORMAT": ""}
     arguments = ("--log-format", style, "--log-level", "warn")
     file = tmp_path / "agent.yaml"
-    # Among them what the field's agent has and this one has not: it is said, and left out.
+    # One option exists only in NGINX Agent: it is logged and ignored.
     file.write_text("features: [configuration, metrics]\ncollector: {enabled: true}\n")
     async with agent(environ, tmp_path / "log", *arguments, "--config", str(file)):
         await control_plane.until(lambda report: bool(report.instances))
@@ -360,11 +363,11 @@ async def test_its_log_is_on_stdout_in_the_form_and_from_the_level_asked_for(
         assert left_out == ["collector.enabled", "features.metrics"]
     else:
         assert not any(line.startswith("{") for line in lines)
-        assert "options that this agent does not have" in lines[0]
+        assert "unsupported options ignored" in lines[0]
 
 
 @pytest.mark.parametrize("strict", ["true", "false"])
-async def test_what_nginx_warns_of_is_refused_where_that_is_asked_for(
+async def test_nginx_warning_is_rejected_when_configured(
     control_plane: ControlPlane, tmp_path: Path, strict: str
 ) -> None:
     port = free_port()

@@ -1,4 +1,4 @@
-"""The agent's name server, asked by a resolver that is not ours."""
+"""The agent's name server, queried by an independent resolver."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def serving(**known: Endpoints) -> AsyncIterator[Nameserver]:
     finally:
         SOCKETS.close()
         server.stop()
-        # Closed streams are gone at the next turns of the loop.
+        # Closed streams are removed in the next iterations of the event loop.
         await asyncio.sleep(0.01)
 
 
@@ -51,7 +51,7 @@ def servers(message: dns.message.Message) -> list[tuple[int, int, str]]:
 
 
 class Worker:
-    """Asks again and again from one socket, as a worker does."""
+    """A client that queries repeatedly from one socket, as a worker does."""
 
     def __init__(self, server: Nameserver, name: str) -> None:
         self.socket = SOCKETS.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -60,12 +60,12 @@ class Worker:
         self.query = dns.message.make_query(f"_endpoints._tcp.{name}.gatehouse.", "SRV")
 
     def send(self) -> None:
-        """Ask anew, under another number."""
+        """Send a query with a new ID."""
         self.query.id = (self.query.id + 1) % 65536
         self.repeat()
 
     def repeat(self) -> None:
-        """Ask again as NGINX does when no answer came."""
+        """Send the query again as NGINX does without a response."""
         self.socket.send(self.query.to_wire())
 
     async def answer(self) -> list[tuple[int, int, str]]:
@@ -74,7 +74,7 @@ class Worker:
         return servers(dns.message.from_wire(data))
 
     async def drain(self, count: int) -> int:
-        """Read as fast as NGINX does until there were so many answers."""
+        """Read as fast as NGINX does until so many responses have arrived."""
         loop, done, read = asyncio.get_running_loop(), asyncio.Event(), 0
 
         def take() -> None:
@@ -99,7 +99,7 @@ class Worker:
         return await self.answer()
 
 
-async def test_an_upstreams_servers_come_with_ports_and_weights() -> None:
+async def test_srv_response_has_ports_and_weights() -> None:
     async with serving(web=TWO) as server:
         found = await ask(server, "_endpoints._tcp.web.gatehouse.", "SRV")
         assert servers(found) == [(1, 8081, "[fd00::1]:8081"), (3, 8080, "10.0.0.1:8080")]
@@ -112,11 +112,11 @@ async def test_an_upstreams_servers_come_with_ports_and_weights() -> None:
         assert (await ask(server, six, "A")).answer == []
 
 
-async def test_of_what_is_not_its_own_it_knows_nothing() -> None:
+async def test_queries_outside_zone_are_not_answered() -> None:
     async with serving(web=ONE) as server:
         for kind in ("A", "SRV"):
             assert (await ask(server, "example.com.", kind)).rcode() == dns.rcode.NXDOMAIN
-        # NGINX would drop what it has, of which a new agent does not know yet.
+        # After NXDOMAIN NGINX would drop endpoints that a new agent does not know yet.
         unknown = Worker(server, "other")
         unknown.send()
         with pytest.raises(TimeoutError):
@@ -128,45 +128,45 @@ async def test_of_what_is_not_its_own_it_knows_nothing() -> None:
         assert await probe.ask() == [(1, 8080, "10.0.0.1:8080")]
 
 
-async def test_without_news_an_answer_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unchanged_response_is_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(web=ONE) as server:
         worker = Worker(server, "web")
         first = await worker.ask()
-        assert not server.settled("web")
+        assert not server.is_resolved("web")
         worker.send()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await worker.answer()
-        assert server.settled("web")
+        assert server.is_resolved("web")
         server.publish({"web": TWO})
         assert len(await worker.answer()) == 2
-        assert await server.taken(["web"], 1)
-        monkeypatch.setattr(nameserver, "HELD_SECONDS", 0.05)
+        assert await server.wait_resolved(["web"], 1)
+        monkeypatch.setattr(nameserver, "MAX_DELAY_SECONDS", 0.05)
         assert await worker.ask() != first
-        # Another one is not made to wait for what it never had.
+        # A response to a new client is not delayed.
         assert len(await Worker(server, "web").ask()) == 2
 
 
-async def test_a_question_that_is_repeated_had_no_answer() -> None:
+async def test_repeated_query_counts_as_lost_response() -> None:
     async with serving(web=ONE) as server:
         worker = Worker(server, "web")
         first = await worker.ask()
         worker.repeat()
         assert await worker.answer() == first
-        # Who lost the answer has not learned anything yet.
-        assert not server.settled("web")
+        # A client that lost the response has no endpoints yet.
+        assert not server.is_resolved("web")
         worker.send()
         async with asyncio.timeout(5):
-            while not server.settled("web"):
+            while not server.is_resolved("web"):
                 await asyncio.sleep(0.01)
 
 
-async def test_no_asker_gets_more_at_once_than_its_socket_holds() -> None:
+async def test_responses_to_one_client_are_rate_limited() -> None:
     known = {f"n{number}": ONE for number in range(400)}
     async with serving(**known) as server:
         workers = [Worker(server, "n0") for _ in range(2)]
         for worker in workers:
-            # What is not read yet must fit into what a socket holds by default.
+            # Unread responses must fit into the default socket buffer.
             worker.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 212_992 // 2)
             for number, name in enumerate(known):
                 query = dns.message.make_query(f"_endpoints._tcp.{name}.gatehouse.", "SRV")
@@ -180,22 +180,22 @@ async def test_no_asker_gets_more_at_once_than_its_socket_holds() -> None:
         assert took >= (len(known) / nameserver.BURST - 1) * nameserver.PACE * 0.9
 
 
-async def test_a_change_counts_as_taken_only_by_the_workers_that_serve() -> None:
+async def test_change_is_confirmed_only_by_current_workers() -> None:
     async with serving(web=ONE) as server:
         old = Worker(server, "web")
         await old.ask()
-        server.replaced()
+        server.workers_replaced()
         server.publish({"web": TWO})
         await old.ask()
-        assert not await server.taken(["web"], 0.1)
+        assert not await server.wait_resolved(["web"], 0.1)
         new = Worker(server, "web")
-        waiting = asyncio.create_task(server.taken(["web"], 5))
+        waiting = asyncio.create_task(server.wait_resolved(["web"], 5))
         await new.ask()
         assert await waiting
-        assert not server.settled("web")
+        assert not server.is_resolved("web")
 
 
-async def test_hundreds_of_endpoints_are_fetched_over_a_stream() -> None:
+async def test_large_response_is_fetched_over_tcp() -> None:
     many = tuple(Endpoint(f"10.0.{n // 250}.{n % 250 + 1}", 8080) for n in range(700))
     async with serving(web=many) as server:
         query = dns.message.make_query("_endpoints._tcp.web.gatehouse.", "SRV")
@@ -205,15 +205,15 @@ async def test_hundreds_of_endpoints_are_fetched_over_a_stream() -> None:
         assert len(servers(whole)) == 700
 
 
-async def test_an_upstream_without_endpoints_does_not_exist() -> None:
+async def test_upstream_without_endpoints_is_nxdomain() -> None:
     async with serving(web=()) as server:
         found = await ask(server, "_endpoints._tcp.web.gatehouse.", "SRV")
         assert found.rcode() == dns.rcode.NXDOMAIN
         server.publish({})
-        assert server.known() == {}
+        assert server.published() == {}
 
 
-async def test_it_listens_where_it_did_unless_somebody_else_does() -> None:
+async def test_nameserver_reuses_port_unless_in_use() -> None:
     async with serving() as first:
         second = Nameserver()
         await second.start(first.port)
@@ -226,7 +226,7 @@ async def test_it_listens_where_it_did_unless_somebody_else_does() -> None:
         third.stop()
 
 
-def test_only_files_of_endpoints_are_read_as_such() -> None:
+def test_only_endpoint_files_are_decoded() -> None:
     assert name_of("gatehouse/endpoints/web.json") == "web"
     assert name_of("gatehouse/endpoints/more/web.json") == ""
     assert name_of("gatehouse/upstreams/web.conf") == ""
@@ -246,6 +246,6 @@ def test_only_files_of_endpoints_are_read_as_such() -> None:
         "rubbish",
     ],
 )
-def test_what_is_no_endpoint_is_refused(content: str) -> None:
+def test_invalid_endpoint_is_rejected(content: str) -> None:
     with pytest.raises(ValueError):
         decode(content.encode())

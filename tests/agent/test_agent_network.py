@@ -1,4 +1,4 @@
-"""An agent behind a bad network: it fetches on where it was, and nobody notices."""
+"""An agent behind an unreliable network: it continues downloads where they stopped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def network(control_plane: ControlPlane) -> AsyncIterator[CuttingProxy]:
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each file was asked for, by its path."""
+    """Return the number of requests for each file by path."""
     asked: Counter[str] = Counter()
     find = Fleet.find
 
@@ -62,7 +62,7 @@ def connected(report: DataPlaneReport) -> bool:
 
 
 @pytest.mark.parametrize("sizes", [[30_000] * 40, [3 << 20]], ids=["GetFile", "GetFileStream"])
-async def test_a_connection_that_is_cut_while_files_are_fetched(
+async def test_fetch_continues_after_connection_is_cut(
     control_plane: ControlPlane,
     network: CuttingProxy,
     fetched: Counter[str],
@@ -85,12 +85,12 @@ async def test_a_connection_that_is_cut_while_files_are_fetched(
         assert await get(port) == (200, "two")
         assert master_pid(tmp_path) == master
         if len(sizes) > 1:
-            # Only what was on its way when it happened is asked for twice.
+            # Only files in flight when the connection was cut are requested twice.
             assert fetched.total() <= len(sizes) + 2 + 8
             assert max(fetched.values()) == 2
 
 
-async def test_a_control_plane_that_is_away_for_a_while_is_fetched_from_on(
+async def test_fetch_continues_after_control_plane_outage(
     control_plane: ControlPlane, network: CuttingProxy, fetched: Counter[str], tmp_path: Path
 ) -> None:
     port, files = free_port(), noise([30_000] * 40)
@@ -115,7 +115,7 @@ async def test_a_control_plane_that_is_away_for_a_while_is_fetched_from_on(
         assert not load.failed
 
 
-async def test_of_versions_that_wait_behind_a_slow_one_the_newest_follows(
+async def test_newest_version_follows_a_slow_apply(
     control_plane: ControlPlane, network: CuttingProxy, tmp_path: Path
 ) -> None:
     port = free_port()

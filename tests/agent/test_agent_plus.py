@@ -1,4 +1,4 @@
-"""An agent beside what passes for NGINX Plus: endpoints go by its API, and traffic follows."""
+"""An agent with a simulated NGINX Plus: endpoints are updated by its API, and traffic follows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plus(tmp_path: Path) -> FakeProgram:
     return FakeProgram(tmp_path)
 
 
-async def test_endpoints_change_by_the_api_and_nothing_is_reloaded(
+async def test_endpoints_change_by_api_without_reload(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
@@ -59,7 +59,7 @@ async def test_endpoints_change_by_the_api_and_nothing_is_reloaded(
         assert await figure(health, "nginx_plus_http_server_requests_total", zone=zone) == 0
 
 
-async def test_what_is_new_is_served_from_the_first_request_on(
+async def test_new_upstream_is_served_from_first_request(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -77,7 +77,7 @@ async def test_what_is_new_is_served_from_the_first_request_on(
         assert [path.name for path in (tmp_path / "root" / "state").iterdir()] == ["d4-0.conf"]
 
 
-async def test_shares_and_streams_go_the_same_way(
+async def test_weights_and_streams_change_by_api(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
@@ -98,7 +98,7 @@ async def test_shares_and_streams_go_the_same_way(
         assert await plus.servers("raw", "stream") == [f"{backends.addresses[1]}:{backends.port}"]
 
 
-async def test_a_new_master_begins_with_the_newest_endpoints(
+async def test_restarted_master_has_newest_endpoints(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -120,7 +120,7 @@ async def test_a_new_master_begins_with_the_newest_endpoints(
         assert await get(port) == (200, "0")
 
 
-async def test_an_agent_that_was_killed_adopts_nginx_and_what_it_has(
+async def test_next_agent_adopts_nginx_plus_with_its_endpoints(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -142,7 +142,7 @@ async def test_an_agent_that_was_killed_adopts_nginx_and_what_it_has(
             assert master_pid(tmp_path) == master
 
 
-async def test_an_api_that_fails_is_told_of_and_asked_again(
+async def test_api_failure_is_reported_and_retried(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
@@ -159,7 +159,7 @@ async def test_an_api_that_fails_is_told_of_and_asked_again(
             assert report.instances[0].confirmed == good.version
             assert await get(port) == (200, "0")
             assert (await get(health, "/readyz"))[0] == 200
-            # A lost answer to a request that was carried out is no reason to do it twice.
+            # A request that succeeded is not repeated when its response is lost.
             plus.fail(Fault("POST", cut=True, after=True))
             await control_plane.until(lambda report: report.programmed, 60)
         assert await get(port) == (200, "1")
@@ -167,7 +167,7 @@ async def test_an_api_that_fails_is_told_of_and_asked_again(
 
 
 @pytest.mark.parametrize("answer", ['{"c-0": {}}', '"x"', "null"])
-async def test_an_api_that_answers_strangely_is_told_of(
+async def test_unexpected_api_response_is_reported(
     control_plane: ControlPlane,
     plus: FakeProgram,
     tmp_path: Path,
@@ -188,7 +188,7 @@ async def test_an_api_that_answers_strangely_is_told_of(
         await control_plane.until(lambda report: report.programmed, 60)
 
 
-async def test_what_others_change_in_our_upstreams_is_set_right(
+async def test_foreign_change_of_upstream_is_corrected(
     control_plane: ControlPlane,
     plus: FakeProgram,
     tmp_path: Path,
@@ -210,7 +210,7 @@ async def test_what_others_change_in_our_upstreams_is_set_right(
         assert await get(port) == (200, "0")
 
 
-async def test_what_nginx_refuses_leaves_upstreams_as_they_were(
+async def test_rejected_configuration_leaves_upstreams_unchanged(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -237,7 +237,7 @@ async def test_what_nginx_refuses_leaves_upstreams_as_they_were(
         assert await get(port) == (200, "1")
 
 
-async def test_key_value_zones_are_kept_in_step(
+async def test_key_value_zones_are_synchronized(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()

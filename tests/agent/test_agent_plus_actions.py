@@ -39,7 +39,7 @@ def plus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProgram:
     return FakeProgram(tmp_path)
 
 
-async def test_endpoints_go_as_actions_and_a_version_is_there_when_both_are(
+async def test_version_is_confirmed_after_files_and_actions(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
@@ -59,7 +59,7 @@ async def test_endpoints_go_as_actions_and_a_version_is_there_when_both_are(
         assert {(await get(port))[1] for _ in range(8)} == {"0", "1", "2"}
 
 
-async def test_a_refused_action_is_told_of_and_tried_again(
+async def test_failed_action_is_reported_and_retried(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port = free_port()

@@ -57,7 +57,7 @@ def master_pid(directory: Path) -> int:
     return int((directory / "run" / "nginx.pid").read_text())
 
 
-async def test_a_bundle_is_applied_and_served(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_file_set_is_applied_and_served(control_plane: ControlPlane, tmp_path: Path) -> None:
     port, health = free_port(), free_port()
     environ = control_plane.environment(tmp_path) | {
         "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"127.0.0.1:{health}"
@@ -84,7 +84,7 @@ async def test_a_bundle_is_applied_and_served(control_plane: ControlPlane, tmp_p
         await get(port)
 
 
-async def test_a_bundle_that_nginx_rejects_changes_nothing(
+async def test_file_set_rejected_by_nginx_changes_nothing(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -105,9 +105,7 @@ async def test_a_bundle_that_nginx_rejects_changes_nothing(
         assert await get(port) == (200, "better")
 
 
-async def test_a_port_that_is_taken_is_found_out_and_rolled_back(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
+async def test_port_in_use_is_rolled_back(control_plane: ControlPlane, tmp_path: Path) -> None:
     port = free_port()
     taken = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0)
     busy = taken.sockets[0].getsockname()[1]
@@ -123,7 +121,7 @@ async def test_a_port_that_is_taken_is_found_out_and_rolled_back(
     await taken.wait_closed()
 
 
-async def test_a_dead_master_is_replaced_with_the_last_good_configuration(
+async def test_dead_master_is_restarted_with_last_known_good_configuration(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -145,7 +143,7 @@ async def test_a_dead_master_is_replaced_with_the_last_good_configuration(
         assert await get(port) == (200, "kept")
 
 
-async def test_a_restarted_control_plane_finds_its_version_confirmed(
+async def test_version_stays_confirmed_after_control_plane_restart(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -169,7 +167,7 @@ async def test_a_restarted_control_plane_finds_its_version_confirmed(
         with structlog.testing.capture_logs() as logs:
             await control_plane.restart()
             await control_plane.until(lambda report: bool(report.instances))
-            # Before anything is published, and ready all the while.
+            # Before a publication. The agent stays ready.
             async with asyncio.timeout(20):
                 while not await connected():
                     await asyncio.sleep(0.02)
@@ -180,7 +178,7 @@ async def test_a_restarted_control_plane_finds_its_version_confirmed(
         assert procfs.children(master_pid(tmp_path)) == workers
 
 
-async def test_what_a_restarted_control_plane_asks_is_answered(
+async def test_requests_of_restarted_control_plane_are_answered(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -193,7 +191,7 @@ async def test_what_a_restarted_control_plane_asks_is_answered(
             await control_plane.programmed(answering(port, text))
 
 
-async def test_a_bad_token_is_tried_again_until_it_is_good(
+async def test_rejected_token_is_retried_until_accepted(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     options = main.options_from_environment(control_plane.environment(tmp_path))
@@ -205,7 +203,7 @@ async def test_a_bad_token_is_tried_again_until_it_is_good(
         assert report.instances[0].instance == "pod-1"
 
 
-async def test_a_renewed_certificate_serves_new_connections(
+async def test_renewed_certificate_serves_new_connections(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     write_certificate(control_plane.directory)
@@ -227,7 +225,7 @@ def spawn(environ: dict[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", program], env=dict(os.environ) | environ)
 
 
-async def test_nginx_outlives_a_killed_agent_and_is_adopted_by_the_next(
+async def test_nginx_survives_agent_kill_and_is_adopted(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -252,7 +250,7 @@ async def test_nginx_outlives_a_killed_agent_and_is_adopted_by_the_next(
         assert not procfs.is_alive(master)
 
 
-async def test_reloads_fail_no_request_of_keep_alive_clients(
+async def test_keep_alive_requests_succeed_during_reloads(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()

@@ -1,4 +1,4 @@
-"""Attempts to connect, one after another, and the pauses between them."""
+"""Reconnection attempts and the pauses between them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lost() -> grpc.aio.AioRpcError:
 
 
 async def pauses(*attempts: str) -> list[float]:
-    """What is waited after each attempt, which is ``welcome`` or not, and ends well or not."""
+    """Return the pause after each attempt, which is accepted or not and fails or not."""
     told, left = list[float](), list(attempts)
 
     async def sleep(seconds: float) -> None:
@@ -59,7 +59,7 @@ async def pauses(*attempts: str) -> list[float]:
         (["lost"] * 2000, [2, 4, 8, *[10] * 1997]),
     ],
 )
-async def test_who_is_not_welcomed_waits_longer_each_time(
+async def test_pause_grows_while_connection_is_rejected(
     attempts: list[str], longest: list[float]
 ) -> None:
     waited = await pauses(*attempts)
@@ -68,7 +68,7 @@ async def test_who_is_not_welcomed_waits_longer_each_time(
         assert most / 2 <= seconds <= most
 
 
-async def test_what_is_wrong_with_the_agent_itself_is_not_tried_again() -> None:
+async def test_internal_error_is_not_retried() -> None:
     async def broken() -> None:
         raise ValueError
 

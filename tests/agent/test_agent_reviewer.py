@@ -1,4 +1,4 @@
-"""An agent with an Envoy and a reviewer."""
+"""An agent with Envoy and a reviewer sidecar."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def nothing_is_left(tmp_path: Path) -> Iterator[None]:
 
 
 async def status(directory: Path, token: str) -> int:
-    """Ask as the script in Envoy does."""
+    """Send a review request as Envoy's Lua script does."""
     path = str(directory / "run" / config.REVIEWER)
     headers = {
         "x-cluster": "prod.example", "authorization": f"Bearer {token}",
@@ -53,7 +53,7 @@ async def status(directory: Path, token: str) -> int:
         return response.status
 
 
-async def test_it_reviews_where_envoy_runs_for_as_long_as_it_is_needed(
+async def test_reviewer_runs_beside_envoy_while_needed(
     plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timeouts, "sidecar_drain_seconds", lambda _drain: 0.5)

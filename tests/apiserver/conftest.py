@@ -1,4 +1,4 @@
-"""Fixtures: a running API server, and the admin's client of it."""
+"""Fixtures: a running API server, and an administrator's client for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile request bodies and queries: the API server refuses them at once and goes on serving."""
+"""Hostile request bodies and queries: the API server rejects them and continues to serve."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ YAML = "application/yaml"
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 DEADLINE_SECONDS = 20.0
-"""Generous: each of these bodies is refused in milliseconds, and took minutes or a crash before."""
+"""Generous: each of these bodies is rejected in milliseconds, and once took minutes or crashed."""
 
 
 def merged_keys() -> bytes:
@@ -68,7 +68,7 @@ YAML_BOMBS = {
 
 @contextlib.asynccontextmanager
 async def answered_meanwhile(http: aiohttp.ClientSession) -> AsyncIterator[None]:
-    """Read /livez all the time and fail if an answer takes longer than the deadline."""
+    """Read /livez continuously. Fail if a response takes longer than the deadline."""
     done = asyncio.Event()
     count = 0
 

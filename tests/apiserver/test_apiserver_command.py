@@ -1,4 +1,4 @@
-"""`gatehouse apiserver` as operators use it: serving, backup, restore, migration, errors."""
+"""`gatehouse apiserver` as operators use it: serve, backup, restore, migration, errors."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
         said = done("backup", "--storage", server.storage, "--to", str(backup))
         assert "objects of revision" in said
         await client.create(resources.SECRETS, secret("later"))
-    # Secrets are as sealed in the backup as they were in the storage.
+    # Secrets are encrypted in the backup as they were in the storage.
     assert b"hunter2" not in backup.read_bytes()
     assert b"aHVudGVyMg" not in backup.read_bytes()
 
@@ -86,7 +86,7 @@ async def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
         assert found["metadata"]["uid"] == made["metadata"]["uid"]
         with pytest.raises(kube.NotFound):
             await client.get(resources.SECRETS, "later", "default")
-        # Whoever watched the old server has to list again: revisions go on far ahead.
+        # Watchers of the old server have to list again: revisions continue far ahead.
         changed = await client.create(resources.SECRETS, secret("new"))
         assert int(changed["metadata"]["resourceVersion"]) > int(
             made["metadata"]["resourceVersion"]
@@ -107,7 +107,7 @@ async def test_objects_move_from_sqlite_to_etcd(tmp_path: Path, etcd: Etcd) -> N
     async with running(moved) as client:
         found = await client.get(resources.SECRETS, "s", "default")
         assert found["metadata"]["uid"] == made["metadata"]["uid"]
-        # Keys move, too: what was signed before is good after.
+        # Signing keys are migrated too: earlier tokens stay valid.
         assert (await client.review_token(token, [])).authenticated
     assert "not empty" in refused("migrate", "--from", server.storage, "--to", target)
 
@@ -139,14 +139,14 @@ async def test_patches_of_one_object_at_once_all_succeed(tmp_path: Path, etcd: E
         (("backup", "--storage", "etcd://", "--to", "x"), "etcd://"),
     ],
 )
-def test_what_cannot_be_done_says_why(
+def test_failed_command_prints_reason(
     tmp_path: Path, words: tuple[str, ...], expected: str
 ) -> None:
     said = refused(*(word.format(tmp_path) for word in words))
     assert expected.format(tmp_path) in said
 
 
-def test_a_backup_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_backup_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(os.urandom(100))
     said = refused("restore", "--storage", str(tmp_path / "new"), "--from", str(tmp_path / "b"))
     assert str(tmp_path / "b") in said

@@ -1,4 +1,4 @@
-"""How objects of the API server end: deletion, finalizers, owners, namespaces."""
+"""Deletion of objects of the API server: finalizers, owners, namespaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "data": data}
 
 
-async def test_finalizers_hold_an_object_until_they_are_gone(client: kube.Client) -> None:
+async def test_object_stays_until_finalizers_are_removed(client: kube.Client) -> None:
     made = config_map("c")
     made["metadata"]["finalizers"] = ["example.org/hold"]
     await client.create(resources.CONFIG_MAPS, made)
@@ -45,7 +45,7 @@ async def test_a_namespace_takes_its_objects_with_it(client: kube.Client) -> Non
         await client.create(resources.CONFIG_MAPS, made)
 
 
-async def test_what_has_lost_its_owner_is_collected(client: kube.Client) -> None:
+async def test_object_without_owner_is_garbage_collected(client: kube.Client) -> None:
     owner = await client.create(resources.CONFIG_MAPS, config_map("owner"))
     child = config_map("child")
     child["metadata"]["ownerReferences"] = [

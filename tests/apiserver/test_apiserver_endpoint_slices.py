@@ -1,4 +1,4 @@
-"""EndpointSlices that the API server keeps for Services with a selector."""
+"""EndpointSlices of the API server for Services with a selector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMES = [f"service-{number}" for number in range(8)]
 
 
 async def _counts(client: kube.Client) -> tuple[int, int]:
-    """Return how many Services of the test and how many of their slices there are."""
+    """Return the number of Services of the test and of their slices."""
     services = (await client.list(SERVICES, "default")).items
     slices = (await client.list(ENDPOINT_SLICES, "default")).items
     named = [each for each in services if each["metadata"]["name"] in NAMES]

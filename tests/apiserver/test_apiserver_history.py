@@ -1,8 +1,8 @@
-"""A model of the history: whoever watches sees it whole, in order, and once.
+"""Model test of the history: watchers see it completely, in order, and once.
 
-Clients write at random; watchers are cut off at random and resume where they were; the server is
-killed at random. Then every watcher must have seen the same sequence, with every acknowledged write
-in it, and for every object a life that makes sense.
+Clients write at random. Watchers are cut off at random and resume. The server is killed at random.
+Then every watcher must have seen the same sequence, with every acknowledged write in it, and a
+consistent sequence of events for every object.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class World:
         )
 
     async def write(self, number: int) -> None:
-        """Write at random, and note what was acknowledged."""
+        """Write at random, and record acknowledged writes."""
         count = 0
         while not self.stop.is_set():
             count += 1
@@ -75,7 +75,7 @@ class World:
                 self.acknowledged[int(answer["metadata"]["resourceVersion"])] = (name, mark)
 
     async def watch(self, start: int, until: asyncio.Future[int]) -> list[Seen]:
-        """Watch from a revision on, through cuts, until a revision was seen."""
+        """Watch from a revision until another one, and resume after cuts."""
         seen: list[Seen] = []
         at = start
         while not (until.done() and at >= until.result()):
@@ -114,7 +114,7 @@ class World:
             await asyncio.sleep(0.1)
 
     async def kill(self) -> None:
-        """Kill the server at random moments; it comes back with what it had."""
+        """Kill the server at random moments. It restarts with the same storage."""
         for _ in range(KILLS):
             await asyncio.sleep(self.random.random() * SECONDS / KILLS)
             await asyncio.to_thread(self.server.kill)
@@ -122,7 +122,7 @@ class World:
 
 
 def check(history: list[Seen], start: dict[str, str]) -> dict[str, str]:
-    """Follow a history; gives what is there at its end."""
+    """Replay a history. Return the objects at its end."""
     there = dict(start)
     last = 0
     for revision, kind, name, mark in history:
@@ -180,7 +180,7 @@ async def test_every_watcher_sees_the_whole_history_in_order_and_once(server: Ap
 
 
 async def _last_write(world: World) -> None:
-    """Write something that everybody can wait for."""
+    """Write a final object that all watchers wait for."""
     body: dict[str, Any] = {"metadata": {"name": "end"}, "data": {"mark": "end"}}
     async with world.session.post(PATH, json=body) as response:
         answer = await response.json()

@@ -1,4 +1,4 @@
-"""Who asks: certificates, tokens of every kind, nobody; and on whose behalf."""
+"""Authentication: certificates, all kinds of tokens, anonymous users, impersonation."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_certificate_names_user_and_groups(server: Server, tmp_path: Pat
         assert await code(http, "/api/v1/pods") == 403
 
 
-async def test_a_certificate_without_a_common_name_is_nobody_s(
+async def test_certificate_without_common_name_is_not_authenticated(
     server: Server, tmp_path: Path
 ) -> None:
     leaf = pki.Leaf("c", "", organizations=("system:masters",), uri="spiffe://some/machine")
@@ -76,7 +76,7 @@ async def test_a_certificate_of_another_authority_is_refused(
             await code(http, "/api/v1/pods")
 
 
-async def test_nobody_is_refused_unless_allowed(tmp_path: Path) -> None:
+async def test_anonymous_request_is_rejected_unless_enabled(tmp_path: Path) -> None:
     closed, opened = Server(State(tmp_path / "a")), Server(State(tmp_path / "b"), anonymous=True)
     for server, status in ((closed, 401), (opened, 403)):
         async with server.running():
@@ -105,7 +105,7 @@ async def test_a_file_of_tokens(tmp_path: Path) -> None:
             assert await code(http, "/api/v1/pods") == 401
 
 
-def test_a_file_of_tokens_that_is_wrong_is_named(tmp_path: Path) -> None:
+def test_invalid_token_file_is_named_in_error(tmp_path: Path) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text("good,alice,1\nbad,\n")
     with pytest.raises(
@@ -152,7 +152,7 @@ async def test_bootstrap_tokens(
         if status == 403:
             found = await whoami(http)
             assert found["username"] == "system:bootstrap:abcdef"
-            # A group outside of the bootstrappers' own is not taken over.
+            # Groups outside of system:bootstrappers are ignored.
             groups = ["system:bootstrappers", "system:bootstrappers:nodes", "system:authenticated"]
             assert found["groups"] == groups
 
@@ -220,9 +220,7 @@ async def test_impersonation_needs_to_be_allowed(
         assert refused in answer.get("message", "")
 
 
-async def test_whoever_may_read_one_object_may_list_and_watch_it(
-    server: Server, tmp_path: Path
-) -> None:
+async def test_reader_of_one_object_may_list_and_watch_it(server: Server, tmp_path: Path) -> None:
     rule = {
         "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"],
         "verbs": ["get", "list", "watch"],
@@ -288,7 +286,7 @@ def test_a_new_key_signs_and_the_old_one_verifies_until_its_tokens_end() -> None
     keys.load(second)
     assert keys.signing.id != old.id
     assert keys.find(old.id) is not None
-    third = token_keys.with_new_key(second, later + token_keys.MOST_SECONDS + 1)
+    third = token_keys.with_new_key(second, later + token_keys.MAX_TOKEN_SECONDS + 1)
     keys.load(third)
     assert keys.find(old.id) is None
     assert len(keys.jwks()["keys"]) == 2

@@ -1,4 +1,4 @@
-"""An API server that is killed: what it acknowledged is there, and watches are resumed."""
+"""A killed API server: acknowledged writes survive, and watches are resumed."""
 
 from __future__ import annotations
 

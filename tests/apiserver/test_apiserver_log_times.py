@@ -1,4 +1,4 @@
-"""When which line of a Pod's log was written."""
+"""Timestamps of Pod log lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gatehouse.apiserver.http.log_timestamps import LogTimes, TimestampWriter
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A log of three lines, of which the second was written in two pieces."""
+    """A log of three lines, the second of which was written in two parts."""
     (tmp_path / "log").write_bytes(b"one\ntwo\nthree\n")
     (tmp_path / "log.index").write_text("100.000 4\n101.000 6\n102.500 8\n103.000 14\n")
     return tmp_path / "log"
@@ -37,15 +37,15 @@ def test_lines_are_stamped_in_whatever_pieces_they_are_read(log: Path) -> None:
     assert b"".join(pieces.stamp(bytes([byte])) for byte in log.read_bytes()) == whole
 
 
-def test_what_is_noted_later_is_found_and_what_is_not_noted_is_of_now(log: Path) -> None:
+def test_timestamp_of_unindexed_bytes_is_now_until_indexed(log: Path) -> None:
     times = LogTimes(log)
-    assert times.written(13) == 103.0
-    assert times.written(14) == pytest.approx(time.time(), abs=5)
+    assert times.written_at(13) == 103.0
+    assert times.written_at(14) == pytest.approx(time.time(), abs=5)
     with log.with_name("log.index").open("a") as file:
         file.write("104.000 20\n105.0")
-    assert times.written(14) == 104.0
+    assert times.written_at(14) == 104.0
 
 
-def test_a_log_without_times_is_given_whole(tmp_path: Path) -> None:
+def test_log_without_index_is_returned_completely(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"one\n")
     assert LogTimes(tmp_path / "log").line_at(100.0) == 0

@@ -1,4 +1,4 @@
-"""NetworkPolicies: what is filled in, and what is refused."""
+"""Defaults and validation of NetworkPolicies."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_directions_are_stated(spec: dict[str, Any], types: list[str]) -> None:
         ),
     ],
 )
-def test_what_means_nothing_is_refused_by_its_place(rule: dict[str, Any], field: str) -> None:
+def test_invalid_network_policy_is_rejected_with_field(rule: dict[str, Any], field: str) -> None:
     [cause] = network_policies.check(policy(ingress=[{}, rule]), None)
     assert cause.field == f"spec.ingress[1].{field}"
 
@@ -69,5 +69,5 @@ def test_what_means_nothing_is_refused_by_its_place(rule: dict[str, Any], field:
         {"to": [{"ipBlock": {"cidr": "fd00::/8", "except": ["fd00::/16"]}}]},
     ],
 )
-def test_what_kubernetes_takes_is_taken(rule: dict[str, Any]) -> None:
+def test_network_policy_valid_in_kubernetes_is_accepted(rule: dict[str, Any]) -> None:
     assert not list(network_policies.check(policy(egress=[rule]), None))

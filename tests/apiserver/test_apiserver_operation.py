@@ -1,4 +1,4 @@
-"""What operators see and rely on: health, measurements, the audit log, limits."""
+"""Operation: health, metrics, audit log, limits."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_requests_are_counted_under_kubernetes_names(server: Server) -> No
         assert revision > 0
 
 
-async def test_the_audit_log_says_who_did_what_and_what_came_of_it(tmp_path: Path) -> None:
+async def test_audit_log_records_user_request_and_result(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     server = Server(State(tmp_path / "s"), audit_log=log)
     async with server.running():
@@ -126,7 +126,7 @@ async def test_the_audit_log_says_who_did_what_and_what_came_of_it(tmp_path: Pat
     assert refused["sourceIPs"] == ["127.0.0.1"]
 
 
-async def test_too_many_at_a_time_are_told_when_to_come_back(
+async def test_too_many_requests_get_429_with_retry_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, let_go = asyncio.Event(), asyncio.Event()
@@ -153,7 +153,7 @@ async def test_too_many_at_a_time_are_told_when_to_come_back(
                 async with http.get(MAPS) as response:
                     return response.status
 
-            # What was bound takes a moment to be known.
+            # A new binding takes a moment to become effective.
             while await get() == 403:
                 await asyncio.sleep(0.05)
             monkeypatch.setattr(stores.Store, "read_fresh", fresh)
@@ -165,7 +165,7 @@ async def test_too_many_at_a_time_are_told_when_to_come_back(
                 status = await response.json()
                 assert status["reason"] == "TooManyRequests"
                 assert status["details"]["retryAfterSeconds"] == 1
-            # Whoever has to repair things is not locked out.
+            # Administrators are not locked out.
             let_go.set()
             async with admin.get(MAPS) as response:
                 assert response.status == 200
@@ -173,7 +173,7 @@ async def test_too_many_at_a_time_are_told_when_to_come_back(
             assert await sample(admin, "apiserver_request_terminations_total", code="429") == 1
 
 
-async def test_a_body_that_is_too_large_is_refused(server: Server) -> None:
+async def test_too_large_body_is_rejected(server: Server) -> None:
     async with server.raw() as http:
         body = json.dumps(config_map("a", big="x" * 3_200_000))
         async with http.post(MAPS, data=io.BytesIO(body.encode())) as response:
@@ -186,7 +186,7 @@ async def test_a_body_that_is_too_large_is_refused(server: Server) -> None:
 async def test_a_watcher_that_reads_nothing_is_cut(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "SLOW_SECONDS", 0.3)
+    monkeypatch.setattr(watches, "WRITE_TIMEOUT_SECONDS", 0.3)
     context_of = server.raw()
     connector = context_of.connector
     assert isinstance(connector, aiohttp.TCPConnector)
@@ -233,7 +233,7 @@ async def test_a_list_goes_on_from_a_page_that_was_forgotten(
             assert status["reason"] == "Expired"
         following["continue"] = status["metadata"]["continue"]
         async with http.get(MAPS, params=following) as response:
-            # The newest state, from where the page ended.
+            # The newest state, starting where the page ended.
             found = [item["metadata"]["name"] for item in (await response.json())["items"]]
             assert found == ["m3", "n"]
 

@@ -1,4 +1,4 @@
-"""Server-side apply: who owns what, as Kubernetes' documentation describes it."""
+"""Server-side apply and field ownership, as documented by Kubernetes."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def owned(obj: Object, manager: str) -> Any:
     return next((e["fieldsV1"] for e in entries if e["manager"] == manager), None)
 
 
-def test_an_applier_owns_what_it_applied() -> None:
+def test_applier_owns_applied_fields() -> None:
     made = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
     container: Object = {".": {}, "f:image": {}, "f:name": {}}
     template = {"f:spec": {"f:containers": {'k:{"name":"a"}': container}}}
     assert owned(made, "one") == {"f:spec": {"f:replicas": {}, "f:template": template}}  # fmt: skip
 
 
-def test_what_is_not_applied_any_more_goes() -> None:
+def test_field_is_removed_when_absent_from_next_apply() -> None:
     made = apply(None, deployment({"name": "a"}, {"name": "b"}, replicas=2, paused=True), "one")
     after = apply(made, deployment({"name": "b"}, replicas=2), "one")
     assert after["spec"] == {"replicas": 2, "template": {"spec": {"containers": [{"name": "b"}]}}}
 
 
-def test_what_another_owns_too_stays() -> None:
+def test_field_stays_when_another_manager_owns_it() -> None:
     made = apply(None, deployment(replicas=2), "one")
     both = apply(made, deployment(replicas=2), "two")
     after = apply(both, deployment(), "one")
@@ -107,7 +107,7 @@ def test_subresources_are_owned_apart() -> None:
     assert entry["fieldsV1"] == {"f:status": {"f:replicas": {}}}
 
 
-def test_a_list_that_is_atomic_is_owned_whole() -> None:
+def test_atomic_list_is_owned_as_a_whole() -> None:
     made = apply(None, deployment({"name": "a", "args": ["x"]}), "one")
     containers = owned(made, "one")["f:spec"]["f:template"]["f:spec"]["f:containers"]
     assert containers['k:{"name":"a"}']["f:args"] == {}
@@ -132,7 +132,7 @@ def test_objects_from_before_belong_to_those_before() -> None:
     assert taken["spec"]["replicas"] == 3
 
 
-def test_nobody_applies_managed_fields() -> None:
+def test_apply_of_managed_fields_is_rejected() -> None:
     bad = deployment(replicas=1)
     bad["metadata"]["managedFields"] = [{"manager": "x"}]
     with pytest.raises(ValueError, match=r"metadata\.managedFields must be nil"):

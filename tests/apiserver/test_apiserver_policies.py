@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicies: which requests they are about, and what they say of them."""
+"""ValidatingAdmissionPolicies: selection and denial of requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gatehouse.apiserver.admission_policies.policy import check
 MAPS = "/api/v1/namespaces/default/configmaps"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
-ASKED = AdmissionAttributes(
+ATTRIBUTES = AdmissionAttributes(
     "CREATE", "apps", "v1", "deployments", "", "here", "one", True,
     {"metadata": {"labels": {"tier": "web"}}}, None, {"metadata": {"labels": {"env": "test"}}},
 )  # fmt: skip
@@ -57,14 +57,14 @@ def test_matching(constraints: dict[str, object], expected: bool) -> None:
     def serves(group: str, version: str, plural: str) -> bool:
         return (group, plural) == ("apps", "deployments") and version in ("v1", "v1beta1")
 
-    assert matches(constraints, ASKED, serves) is expected
+    assert matches(constraints, ATTRIBUTES, serves) is expected
 
 
 def test_a_star_leaves_subresources_out() -> None:
-    asked = msgspec.structs.replace(ASKED, subresource="status")
+    attributes = msgspec.structs.replace(ATTRIBUTES, subresource="status")
     every = {"resourceRules": [rule(resources=["*"])]}
-    assert not matches(every, asked, lambda *_: True)
-    assert matches({"resourceRules": [rule(resources=["*/status"])]}, asked, lambda *_: True)
+    assert not matches(every, attributes, lambda *_: True)
+    assert matches({"resourceRules": [rule(resources=["*/status"])]}, attributes, lambda *_: True)
 
 
 def policy(**spec: object) -> dict[str, object]:
@@ -95,7 +95,7 @@ def config_map(name: str, **data: str) -> dict[str, object]:
     return {"metadata": {"name": name}, "data": data}
 
 
-async def test_what_a_policy_denies_is_not_written(server: Server) -> None:
+async def test_denied_object_is_not_written(server: Server) -> None:
     validations = [
         {
             "expression": "object.data.size() <= variables.most",

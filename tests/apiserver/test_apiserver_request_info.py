@@ -1,4 +1,4 @@
-"""Request attributes: the API server authorizes a request as Kubernetes does, and serves that."""
+"""Request attributes: the API server authorizes the request that it serves, as Kubernetes does."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ TABLE: dict[tuple[str, str], Attributes] = {
     ("GET", f"{NS}/nodes"): row("list", "nodes", "ns"),
     ("GET", f"{NS}/nodes/n"): row("get", "nodes", "ns", "n"),
     ("GET", f"{NS}/unheard"): row("list", "unheard", "ns"),
-    # Resources that nothing serves.
+    # Resources that are not served.
     ("GET", "/apis/unheard.io/v1/things/a"): row("get", "things", "", "a", group="unheard.io"),
     # Watches.
     ("GET", f"{NS}/pods?watch=1"): row("watch", "pods", "ns"),
@@ -112,7 +112,7 @@ TABLE: dict[tuple[str, str], Attributes] = {
     ),
     ("PUT", f"{NS}/pods/q?fieldSelector=metadata.name%3Dp"): row("update", "pods", "ns", "q"),
     ("PATCH", f"{NS}/pods?fieldSelector=metadata.name%3Dp"): row("patch", "pods", "ns"),
-    # Other URLs, by their method.
+    # Non-resource URLs, by their method.
     ("GET", "/metrics"): Attributes("get", path="/metrics"),
     ("POST", "/metrics"): Attributes("post", path="/metrics"),
     ("GET", "/api"): Attributes("get", path="/api"),
@@ -214,7 +214,7 @@ def test_a_target_is_what_the_attributes_name() -> None:
         target = requests.target(registry, info) if info.is_resource else None
         if target is not None:
             found[path] = target
-            resource = target.shown.resource
+            resource = target.requested.resource
             assert (resource.group, resource.plural) == (info.group, info.resource)
             assert (target.namespace, target.subresource) == (info.namespace, info.subresource)
             assert target.name == (info.parts[1] if len(info.parts) > 1 else "")

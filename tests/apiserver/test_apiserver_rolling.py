@@ -1,4 +1,4 @@
-"""A Deployment's update, step by step, with Pods that become available when they are told to."""
+"""Rolling update of a Deployment, step by step, with Pods whose availability the test controls."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_one_that_never_served_goes_first() -> None:
 
 
 def test_all_go_at_once_where_they_may_and_none_is_added_before() -> None:
-    # As the controller's own Deployment has it, of which only one Pod is ever ready.
+    # As in the controller's own Deployment, of which only one Pod is ever ready.
     wanted, old = spec(2, 0, "100%"), ReplicaSetState("old", 2, 2, 1)
     assert scales(wanted, ReplicaSetState("new", 0, 0, 0), [old]) == {"new": 0, "old": 0}
     assert scales(wanted, ReplicaSetState("new", 0, 0, 0), [ReplicaSetState("old", 0, 2, 1)]) == {

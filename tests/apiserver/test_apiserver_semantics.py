@@ -1,4 +1,4 @@
-"""The API server's semantics, over TLS, as clients depend on them."""
+"""Semantics of the API server, over TLS, on which clients depend."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_objects_are_defaulted_versioned_and_generated(client: kube.Client
     assert "conditions" in changed["status"]
 
 
-async def test_a_node_is_made_with_its_status_and_a_service_without(client: kube.Client) -> None:
+async def test_create_keeps_status_of_node_but_not_of_service(client: kube.Client) -> None:
     addresses = [{"type": "InternalIP", "address": "10.0.0.1"}]
     node = {"metadata": {"name": "n"}, "status": {"addresses": addresses}}
     made = await client.create(resources.NODES, node)
@@ -112,7 +112,7 @@ async def test_a_watch_resumes_exactly_where_it_was(client: kube.Client, server:
     seen: list[tuple[str, str]] = []
     version = start
     while len(seen) < 21:
-        # Cut the watch at random and go on from the last version seen.
+        # Cut the watch at random and resume from the last version seen.
         wanted = random.randint(1, 5)
         watch = client.watch(resources.CONFIG_MAPS, resource_version=version)
         async with aclosing(watch) as events:
@@ -220,7 +220,7 @@ REFUSED: list[tuple[resources.Resource, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("resource", "obj", "message"), REFUSED)
-async def test_what_is_not_valid_is_refused_by_name(
+async def test_invalid_object_is_rejected_with_field(
     client: kube.Client, resource: resources.Resource, obj: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(kube.Invalid) as failure:
@@ -259,7 +259,7 @@ async def test_quantities_may_be_numbers_and_are_answered_in_one_form(client: ku
 
 
 @pytest.mark.parametrize("value", [True, "5x", "1.2.3", [1], {"a": 1}])
-async def test_what_is_no_quantity_is_refused_by_its_field(client: kube.Client, value: Any) -> None:
+async def test_invalid_quantity_is_rejected_with_field(client: kube.Client, value: Any) -> None:
     place = r"spec\.template\.spec\.containers\[0\]\.resources\.limits\.cpu"
     with pytest.raises((kube.Invalid, kube.BadRequest), match=place):
         await client.create(resources.DEPLOYMENTS, deployment({"cpu": value}))
@@ -374,7 +374,7 @@ async def test_tokens_are_bound_reviewed_and_allow_nothing_else(
         ("node", resources.PODS, resources.HTTP_ROUTES),
     ],
 )
-async def test_parts_may_do_what_they_need_and_no_more(
+async def test_components_have_only_the_permissions_they_need(
     server: Server, who: str, allowed: resources.Resource, refused: resources.Resource
 ) -> None:
     async with server.client(server.state.directory / f"{who}.kubeconfig") as client:
@@ -447,7 +447,7 @@ async def test_metadata_is_checked_like_everything_else(
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'"\xff"', b"[1]"])
-async def test_a_body_that_is_no_object_is_the_clients_fault(server: Server, body: bytes) -> None:
+async def test_body_that_is_not_an_object_is_a_bad_request(server: Server, body: bytes) -> None:
     async with server.raw() as raw:
         for path in (
             "/api/v1/namespaces/default/configmaps",

@@ -1,4 +1,4 @@
-"""Both engines keep the same promises."""
+"""Storage: the same guarantees from both engines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 @pytest.fixture(params=["sqlite", "etcd"])
 def at(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a new, empty storage."""
+    """Address of a new, empty storage."""
     if request.param == "sqlite":
         return str(tmp_path / "db")
     server: Etcd = request.getfixturevalue("etcd")
@@ -76,7 +76,7 @@ async def test_a_write_is_seen_when_it_is_answered(opened: Open) -> None:
         assert entry.value["metadata"]["resourceVersion"] == str(entry.revision)
 
 
-async def test_a_writer_that_is_late_is_refused(opened: Open) -> None:
+async def test_write_with_outdated_revision_is_rejected(opened: Open) -> None:
     async with opened() as store:
         first = await store.put(f"{PREFIX}d/a", thing("a"), 0)
         with pytest.raises(MismatchError):
@@ -86,7 +86,7 @@ async def test_a_writer_that_is_late_is_refused(opened: Open) -> None:
             await store.delete(f"{PREFIX}d/a", first.revision)
 
 
-async def test_a_watch_gets_every_change_in_order_with_what_was_before(opened: Open) -> None:
+async def test_watch_yields_every_change_in_order_with_former_state(opened: Open) -> None:
     async with opened() as store:
         start = store.revision
         watch = store.watch(PREFIX, start)
@@ -130,7 +130,9 @@ async def test_history_survives_a_restart(opened: Open) -> None:
         assert events[0].before is not None
 
 
-async def test_what_is_too_old_is_refused(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_compacted_revision_is_rejected(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stores, "HISTORY", 5)
     async with opened() as store:
         store._history = type(store._history)(maxlen=5)
@@ -191,7 +193,7 @@ async def test_a_backup_is_restored_with_revisions_that_go_on(
         await copy.close()
 
 
-async def test_secrets_are_sealed_and_keys_rotate(at: str, opened: Open, tmp_path: Path) -> None:
+async def test_secrets_are_encrypted_and_keys_rotate(at: str, opened: Open, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     old, new = encryption.generate(), encryption.generate()
     key = "/core/secrets/d/s"
@@ -213,25 +215,25 @@ async def test_secrets_are_sealed_and_keys_rotate(at: str, opened: Open, tmp_pat
         assert entry is not None
         assert entry.value["data"] == {"p": "in-the-open"}
     keys.write_text(f"{encryption.generate()}\n")
-    with pytest.raises(EncryptionError, match="lacks"):
+    with pytest.raises(EncryptionError, match="not in the key file"):
         await factory.open_store(at, keys)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "holds no key"),
+        ("", "contains no key"),
         ("one !!!", "line 1: not base64"),
         (f"one {base64.b64encode(b'short').decode()}", "32 bytes"),
     ],
 )
-def test_a_key_file_that_is_no_good_says_where(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_key_file_names_line(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "keys").write_text(text)
     with pytest.raises(EncryptionError, match=words):
         encryption.load(tmp_path / "keys")
 
 
-def test_a_sealed_value_cannot_change_places() -> None:
+def test_encrypted_value_cannot_be_moved_to_another_key() -> None:
     cipher = encryption.AESGCMTransformer({"k": b"1" * 32})
     sealed = cipher.encrypt("/core/secrets/a/x", b"{}")
     with pytest.raises(EncryptionError):
@@ -248,7 +250,7 @@ async def test_two_processes_cannot_have_one_database(tmp_path: Path) -> None:
     await (await factory.open_store(str(tmp_path / "db"))).close()
 
 
-async def test_a_log_is_compacted_and_keeps_what_is_there(tmp_path: Path) -> None:
+async def test_compaction_keeps_current_objects(tmp_path: Path) -> None:
     store = await factory.open_store(str(tmp_path / "db"))
     entry = await store.put(f"{PREFIX}d/a", thing("a", n=0), 0)
     for number in range(20):
@@ -284,7 +286,7 @@ def test_an_address_has_defaults() -> None:
 
 
 async def test_no_etcd_is_a_clear_error() -> None:
-    with pytest.raises(UnavailableError, match="does not answer"):
+    with pytest.raises(UnavailableError, match="not reachable"):
         await factory.open_store("etcd://127.0.0.1:9/x")
 
 
@@ -329,7 +331,7 @@ async def test_a_server_of_two_writes_over_what_the_other_one_just_wrote(etcd: E
 
 
 @pytest.mark.process
-async def test_an_etcd_that_comes_back_is_gone_on_with(tmp_path: Path) -> None:
+async def test_store_continues_after_etcd_restart(tmp_path: Path) -> None:
     if Etcd.binary() is None:
         pytest.skip("no etcd on this machine")
     server = Etcd(tmp_path / "etcd")

@@ -1,4 +1,4 @@
-"""Small languages: JSON paths, selectors, ages, protobuf."""
+"""JSONPath, selectors, ages, protobuf and quantities."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OBJECT = {
 )
 def test_json_paths(path: str, expected: list[Any] | None) -> None:
     if expected is None:
-        with pytest.raises(ValueError, match="not understood"):
+        with pytest.raises(ValueError, match="not supported"):
             jsonpath.find(path, OBJECT)
     else:
         assert jsonpath.find(path, OBJECT) == expected
@@ -145,7 +145,7 @@ def test_times_numbers_and_choices_in_protobuf() -> None:
     ]
 
 
-def test_what_a_newer_client_sends_is_passed_over_in_protobuf() -> None:
+def test_unknown_protobuf_fields_are_ignored() -> None:
     raw = field(1, field(1, "c")) + field(2, field(1, "k") + field(2, "v")) + field(999, "new")
     assert protobuf.decode(body("v1", "ConfigMap", raw))["data"] == {"k": "v"}
 
@@ -174,7 +174,7 @@ def test_broken_protobuf_is_the_clients_fault(data: bytes, code: int) -> None:
     assert caught.value.code == code
 
 
-# Answers of Quantity.UnmarshalJSON and MarshalJSON of k8s.io/apimachinery 0.36.1.
+# Results of Quantity.UnmarshalJSON and MarshalJSON of k8s.io/apimachinery 0.36.1.
 QUANTITIES: list[tuple[str | float, str]] = [
     *[(1, "1"), (0, "0"), (100, "100"), (2147483648, "2147483648"), (-1, "-1")],
     *[(0.5, "500m"), (1.0, "1"), (0.0, "0"), (1.5, "1500m"), (0.001, "1m"), (1000.0, "1k")],
@@ -197,6 +197,6 @@ def test_quantities_are_written_as_kubernetes_writes_them(
 
 
 @pytest.mark.parametrize("text", ["", "5x", "1.2.3", "1KI", "1K", "m", "1 Gi", "0x10", "9" * 1025])
-def test_what_is_no_quantity(text: str) -> None:
+def test_invalid_quantity_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="quantities must match"):
         canonical(text)

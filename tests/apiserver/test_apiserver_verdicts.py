@@ -1,7 +1,7 @@
-"""Gateway API objects get the verdict, and the words, of a Kubernetes API server.
+"""Gateway API objects get the same result and messages as from a Kubernetes API server.
 
-``verdicts/`` holds objects, valid and not, with what Kubernetes 1.34 said of them: for every rule
-and every limit of the definitions one that breaks it and one that does not.
+`verdicts/` has valid and invalid objects with the response of Kubernetes 1.34: for every rule and
+every limit of the CRDs an object that breaks it and one that does not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read(path: Path) -> Object:
 
 
 def expanded(value: Any) -> Any:
-    """Write out ``{$repeat: [text, times]}``."""
+    """Expand `{$repeat: [text, times]}`."""
     if isinstance(value, dict):
         if set(value) == {"$repeat"}:
             return value["$repeat"][0] * value["$repeat"][1]
@@ -46,7 +46,7 @@ def expanded(value: Any) -> Any:
 
 
 def built(case: Object, bases: Object) -> Object:
-    """Give the object of a case: whole, or one change of a base."""
+    """Return the object of a case: complete, or one change of a base."""
     if "spec" in case:
         return {"spec": expanded(copy.deepcopy(case["spec"]))}
     obj: Object = {"spec": expanded(copy.deepcopy(bases[case["base"]]))}
@@ -68,7 +68,7 @@ def built(case: Object, bases: Object) -> Object:
 
 
 def judged(admission: Admission, served: ServedResource, obj: Object, old: Object | None) -> Object:
-    """Give what the server says of an object, in the form of the files."""
+    """Return the server's response to an object, in the form of the files."""
     namespace = "default" if served.resource.namespaced else ""
     call = WriteRequest(served, namespace, "sample", "", Options("Strict"))
     whole = {"metadata": {"name": "sample"}, **obj}

@@ -1,4 +1,4 @@
-"""What the authenticator's tests share."""
+"""Fixtures of the authenticator's tests."""
 
 from __future__ import annotations
 

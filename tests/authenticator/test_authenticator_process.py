@@ -141,7 +141,7 @@ async def test_a_provider_that_refuses(authenticator: Running, provider: OidcPro
     provider.denies = "access_denied\n[emerg]"
     assert (await authenticator.log_in(provider)).status == 403
     (line,) = authenticator.log.splitlines()
-    assert r"filter shop/users: a login is refused: the provider says 'access_denied\n" in line
+    assert r"filter shop/users: login denied: the provider says 'access_denied\n" in line
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ async def test_a_refresh_for_another_user_is_none(
     provider.user = {"sub": "mallory"}
     await asyncio.sleep(1.1)
     assert (await authenticator.ask("check")).status == 401
-    assert "another user's" in authenticator.log
+    assert "for another user" in authenticator.log
 
 
 async def test_a_session_ends_in_time(authenticator: Running, provider: OidcProvider) -> None:
@@ -302,7 +302,7 @@ async def test_while_the_provider_is_away_nobody_logs_in_and_sessions_go_on(
     assert provider.counted("/.well-known/openid-configuration") == 2
     (line,) = authenticator.log.splitlines()
     assert "filter shop/users: the provider is not available: " in line
-    assert "answered 502" in line
+    assert "unexpected status 502" in line
     provider.away = False
     async with asyncio.timeout(10):
         while (await authenticator.ask("login", name="q")).status != 302:

@@ -1,4 +1,4 @@
-"""Routes whose users only an authenticator can know, where there is none."""
+"""Routes that require an authenticator, on agents without one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GATEWAY = ir_gateway.Gateway(
 
 @pytest.mark.parametrize("module", [True, False])
 @pytest.mark.parametrize("authenticators", [True, False])
-def test_nobody_is_let_in_where_nobody_can_be_asked(module: bool, authenticators: bool) -> None:
+def test_requests_are_rejected_without_authenticator(module: bool, authenticators: bool) -> None:
     modules = ("http_auth_request_module",) if module else ()
     capabilities = nginx.Capabilities.parse("1.31.3", modules, authenticators=authenticators)
     generated = nginx.Generator(capabilities).generate(GATEWAY)
@@ -43,7 +43,7 @@ def test_nobody_is_let_in_where_nobody_can_be_asked(module: bool, authenticators
     assert ("return 302" in server) is able
 
 
-def test_of_several_agents_all_must_have_one() -> None:
+def test_common_capabilities_require_authenticator_of_all_agents() -> None:
     able = nginx.Capabilities.parse("1.31.3", authenticators=True)
     common = nginx.Capabilities.common([able, nginx.Capabilities.parse("1.31.3")])
     assert common is not None

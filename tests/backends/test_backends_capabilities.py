@@ -1,4 +1,4 @@
-"""What an NGINX and its agent can do, from what they say."""
+"""Capabilities of an NGINX and its agent, from their reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gatehouse.compiler.ir.settings import UpstreamSettings
 PLUS = "nginx/1.29.3 (nginx-plus-r36-p1)"
 
 
-def test_a_release_of_nginx_plus_is_told_from_its_version() -> None:
+def test_nginx_plus_release_is_parsed_from_version() -> None:
     assert Capabilities.parse(PLUS).plus == 36
     assert Capabilities.parse(PLUS).version == (1, 29, 3)
     assert Capabilities.parse("nginx/1.31.3").plus == 0
@@ -20,19 +20,19 @@ def test_a_release_of_nginx_plus_is_told_from_its_version() -> None:
     ("named", "actions", "directory"),
     [(True, False, "state"), (True, True, "state"), (False, True, "/var/lib/nginx/state")],
 )
-def test_servers_come_by_the_api_where_an_agent_brings_them(
+def test_state_files_are_used_when_agent_sets_servers_by_api(
     named: bool, actions: bool, directory: str
 ) -> None:
     known = Capabilities.parse(PLUS, named_endpoints=named, api_actions=actions)
     assert (known.state_files, known.resolving_upstreams) == (directory, False)
 
 
-def test_without_such_an_agent_nginx_plus_gets_its_servers_in_its_configuration() -> None:
+def test_nginx_plus_has_servers_in_configuration_without_such_agent() -> None:
     assert Capabilities.parse(PLUS).state_files == ""
     assert Capabilities.parse("nginx/1.31.3", api_actions=True).state_files == ""
 
 
-def test_among_several_only_what_all_can_do_is_used() -> None:
+def test_common_capabilities_are_those_of_all_instances() -> None:
     ours = Capabilities.parse(PLUS, named_endpoints=True, api_actions=True)
     other = Capabilities.parse("1.29.3 (nginx-plus-r33)", api_actions=True)
     both = Capabilities.common([ours, other])
@@ -54,17 +54,17 @@ def test_among_several_only_what_all_can_do_is_used() -> None:
         ("1.22.1", "random two least_conn", ""),
     ],
 )
-def test_a_method_is_left_out_where_nginx_would_refuse_it(
+def test_balancing_method_is_omitted_when_nginx_rejects_it(
     version: str, method: str, missing: str
 ) -> None:
     capabilities = Capabilities.parse(version)
     settings = UpstreamSettings(balancing=method)
     told = upstreams.unsupported(settings, capabilities)
-    assert told == ([f"loadBalancingMethod {method} needs {missing}"] if missing else [])
+    assert told == ([f"loadBalancingMethod {method} requires {missing}"] if missing else [])
     assert bool(upstreams.balancing(settings, capabilities)) == (not missing)
 
 
-def test_tokens_are_checked_by_nginx_plus_itself() -> None:
+def test_nginx_plus_checks_tokens_itself() -> None:
     assert Capabilities.parse(PLUS).jwt
     assert not Capabilities.parse("1.25.1 (nginx-plus-r24)").jwt
     assert not Capabilities.parse("1.31.3").jwt

@@ -1,4 +1,4 @@
-"""Whose word about a client's address a real proxy takes: that of trusted addresses alone."""
+"""Client addresses on real proxies: only trusted peers may supply them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORWARDED = b"X-Forwarded-For: 203.0.113.9\r\n"
 
 
 async def asked(address: str, source: str, *, first: bytes = b"", header: bytes = b"") -> Any:
-    """Send a request from ``source``; give the headers that the backend saw, or None."""
+    """Send a request from ``source``; return the headers that the backend received, or None."""
     reader, writer = await asyncio.open_connection(address, PORT, local_addr=(source, 0))
     writer.write(first + b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + header + b"\r\n")
     try:
@@ -43,7 +43,7 @@ async def asked(address: str, source: str, *, first: bytes = b"", header: bytes 
 async def seen(
     runner: Runner, known: ClientAddress, directory: Path, source: str, **request: bytes
 ) -> str | None:
-    """Give the client's address that a backend is told, or None where the client is cut."""
+    """Return the client address that a backend receives, or None if the connection is closed."""
     address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
     async with backend("a") as endpoint:
         cluster = ir.Cluster("a", (endpoint,))
@@ -57,7 +57,7 @@ async def seen(
 @pytest.mark.process
 @pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("trusted", ["127.0.8.1", "127.0.8.0/24", "0.0.0.0/0"])
-async def test_a_trusted_proxy_says_who_its_client_is(
+async def test_client_address_comes_from_trusted_proxy(
     runner: Runner, trusted: str, tmp_path: Path
 ) -> None:
     known = ClientAddress("proxy-protocol", (trusted,))
@@ -73,10 +73,10 @@ async def test_a_trusted_proxy_says_who_its_client_is(
     ],
 )
 @pytest.mark.parametrize("trusted", [(), ("127.0.8.0/24",), ("::/0",)])
-async def test_who_is_not_trusted_does_not(
+async def test_client_address_of_untrusted_peer_is_ignored(
     runner: Runner, address: str | None, trusted: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """NGINX takes the connection's own address; Envoy cannot, and closes the connection."""
+    """NGINX uses the peer's address; Envoy cannot, and closes the connection."""
     known = ClientAddress("proxy-protocol", trusted)
     assert await seen(runner, known, tmp_path, "127.0.9.1", first=PROXY) == address
 
@@ -92,14 +92,14 @@ async def test_who_is_not_trusted_does_not(
         (("127.0.9.0/24", "2001:db8::/32"), "203.0.113.9"),
     ],
 )
-async def test_a_forwarded_header_is_taken_of_trusted_addresses_alone(
+async def test_forwarded_header_is_used_from_trusted_addresses_only(
     runner: Runner, trusted: tuple[str, ...], address: str, tmp_path: Path
 ) -> None:
     known = ClientAddress("x-forwarded-for", trusted)
     assert await seen(runner, known, tmp_path, "127.0.9.1", header=FORWARDED) == address
 
 
-def test_no_chain_is_left_to_others() -> None:
+def test_every_chain_is_restricted_to_trusted_proxies() -> None:
     made = listener_pb2.Listener(
         filter_chains=[listener_components_pb2.FilterChain(name="a")],
         default_filter_chain=listener_components_pb2.FilterChain(name="else"),

@@ -1,4 +1,4 @@
-"""Backends whose certificates only a connector can check, where there is none."""
+"""Backends whose certificates require a TLS connector, on agents without one."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ GATEWAY = ir_gateway.Gateway(
 @pytest.mark.parametrize(
     ("connectors", "unsupported"), [(True, set()), (False, {"a/b/0/0", "port/9000"})]
 )
-def test_what_needs_a_connector_is_said_where_there_is_none(
-    connectors: bool, unsupported: set[str]
-) -> None:
+def test_missing_connector_is_reported(connectors: bool, unsupported: set[str]) -> None:
     capabilities = nginx.Capabilities.parse("1.31.3", connectors=connectors)
     generated = nginx.Generator(capabilities).generate(GATEWAY)
     assert {name for name, _ in generated.unsupported} == unsupported
     assert (config.FILE in generated.bundle.files) == connectors
 
 
-def test_of_several_agents_all_must_have_one() -> None:
+def test_common_capabilities_require_connector_of_all_agents() -> None:
     able = nginx.Capabilities.parse("1.31.3", connectors=True)
     common = nginx.Capabilities.common([able, nginx.Capabilities.parse("1.31.3")])
     assert common is not None

@@ -1,4 +1,4 @@
-"""Plans of decisions lead where asking one candidate after another leads, whatever is asked."""
+"""Decision plans select the same candidate as evaluating one candidate after another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUESTED = (
 
 
 class Nginx:
-    """Maps as NGINX evaluates them, with how deep it went."""
+    """Evaluates maps as NGINX does, and records the nesting depth."""
 
     def __init__(self, maps: tuple[Directive, ...], variables: dict[str, str]) -> None:
         self._maps = {each.arguments[1]: each for each in maps}
@@ -67,7 +67,7 @@ class Nginx:
 
 
 def _matches(pattern: str, value: str) -> re.Match[str] | None:
-    """NGINX's expressions see bytes, and name groups as Perl does."""
+    """NGINX's expressions match bytes, and name groups as Perl does."""
     text = pattern.replace("(?<gh", "(?P<gh").encode().decode("latin-1")
     return re.search(text, value.encode().decode("latin-1"))
 
@@ -111,13 +111,13 @@ def _candidates(rng: random.Random) -> list[Candidate]:
         match = _match(rng, words)
         while alike and [h.name for h in match.headers] != [h.name for h in first.headers]:
             match = _match(rng, words)
-        # A value that is looked at in parts takes variables that only PCRE can name.
+        # A value that is compared in parts uses variables that only PCRE can name.
         held = tuple(each for each in conditions(match) if "(?<" not in each.pattern)
         found.append(Candidate(f"@{number}", held))
     return found
 
 
-def test_the_plan_leads_to_the_first_candidate_that_holds() -> None:
+def test_plan_selects_first_matching_candidate() -> None:
     rng = random.Random(5)
     hits = 0
     for _ in range(300):
@@ -146,12 +146,12 @@ def _asked(*named: tuple[str, str]) -> tuple[Condition, ...]:
     return conditions(ir.Match(headers=tuple(ir.ValueMatch(*each) for each in named)))
 
 
-def test_many_values_of_one_header_are_two_maps() -> None:
+def test_many_values_of_one_header_need_two_maps() -> None:
     candidates = [Candidate(f"@{n}", _asked(("x-a", f"v{n}"))) for n in range(200)]
     assert len(chain("scope", candidates, "@none").maps) == 2
 
 
-def test_what_all_share_is_asked_once() -> None:
+def test_shared_condition_is_evaluated_once() -> None:
     candidates = [
         Candidate(f"@{n}-{m}", _asked(("x-a", "same"), ("x-b", f"{n}"), ("x-c", f"{m}")))
         for n in range(20)
@@ -161,7 +161,7 @@ def test_what_all_share_is_asked_once() -> None:
     assert len(chain("scope", candidates, "@none").maps) == 1 + 2 + 10 * 2
 
 
-def test_values_that_alternate_do_not_nest_deeper_than_before() -> None:
+def test_alternating_values_do_not_increase_depth() -> None:
     candidates = [
         Candidate(f"@{n}-{value}", _asked((f"x-{n}", value))) for n in range(600) for value in "ab"
     ]

@@ -1,4 +1,4 @@
-"""Values that are longer than Envoy's rules allow: a finding each, and nothing Envoy rejects."""
+"""Values beyond the limits of Envoy's API are findings, and Envoy accepts the rest."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ LIMITS: dict[Place, tuple[int, str, str]] = {
 
 
 @pytest.mark.parametrize("place", LIMITS, ids=lambda place: place.__name__)
-def test_a_value_beyond_a_limit_of_envoy_is_a_finding(place: Place) -> None:
+def test_value_beyond_envoy_limit_is_a_finding(place: Place) -> None:
     longest, where, problem = LIMITS[place]
     allowed = envoy.Generator(envoy.Capabilities()).generate(place(longest))
     assert not allowed.unsupported
@@ -127,10 +127,10 @@ def test_a_value_beyond_a_limit_of_envoy_is_a_finding(place: Place) -> None:
     ((at, said),) = set(beyond.unsupported)
     assert at == where
     assert problem in said
-    assert said.endswith(f"Envoy takes at most {longest}")
+    assert said.endswith(f"Envoy supports at most {longest}")
 
 
-def test_more_header_changes_than_envoy_takes_are_a_finding() -> None:
+def test_too_many_header_changes_are_a_finding() -> None:
     edit = ir.HeaderEdit(
         set=tuple(ir.HeaderValue(f"x-{n}", "v") for n in range(1000)),
         add=(ir.HeaderValue("y", ""),),
@@ -140,7 +140,7 @@ def test_more_header_changes_than_envoy_takes_are_a_finding() -> None:
     assert not envoy_rules.broken(generated.resources)
     ((where, said),) = generated.unsupported
     assert where == "ns/r/0/0"
-    assert said == "a rule changes 1001 headers of a request, and Envoy takes at most 950"
+    assert said == "rule changes 1001 headers of a request: Envoy supports at most 950"
 
 
 @pytest.mark.process
@@ -148,7 +148,7 @@ def test_more_header_changes_than_envoy_takes_are_a_finding() -> None:
 @pytest.mark.parametrize(
     "place", [query_name, header_value, cors_headers, server_name], ids=lambda each: each.__name__
 )
-async def test_an_envoy_takes_what_is_left(place: Place, over: int) -> None:
+async def test_envoy_accepts_resources_without_too_long_values(place: Place, over: int) -> None:
     generated = envoy.Generator(envoy.Capabilities()).generate(place(LIMITS[place][0] + over))
     with tempfile.TemporaryDirectory(prefix="ghl-") as directory:
         async with envoys.running(Path(directory)) as running:

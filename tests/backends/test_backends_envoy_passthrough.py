@@ -1,4 +1,4 @@
-"""Kube-apiservers behind one Envoy: who is reached by which name or destination, and from where."""
+"""Kube-apiservers behind one Envoy: selection by SNI or destination, restricted by source."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def authority() -> Iterator[Authority]:
 
 @pytest.fixture
 def trust(authority: Authority) -> ssl.SSLContext:
-    """Of clients that look at the authority only: the same server may have any name."""
+    """TLS context that verifies only the CA: the same server may have any name."""
     made = ssl.create_default_context(cafile=str(authority.file))
     made.check_hostname = False
     return made
@@ -69,7 +69,7 @@ def inside(
     return ir_gateway.Gateway("ns/gw", tunnels=(tunnel,), clusters=clusters(*found))
 
 
-async def test_the_name_in_the_handshake_decides_and_nothing_else_is_let_in(
+async def test_sni_selects_cluster_and_other_connections_are_closed(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
     async with servers(authority, "a", "b") as (a, b):
@@ -83,7 +83,7 @@ async def test_the_name_in_the_handshake_decides_and_nothing_else_is_let_in(
                 assert await asked(address, trust, sni) == ""
 
 
-async def test_a_clients_certificate_arrives(authority: Authority) -> None:
+async def test_client_certificate_reaches_server(authority: Authority) -> None:
     async with (
         apiserver(authority, "a", "api.a.test", wanted=True) as a,
         serving(outside([named("api.a.test", "a")], a)) as served,
@@ -95,7 +95,7 @@ async def test_a_clients_certificate_arrives(authority: Authority) -> None:
         client.close()
 
 
-async def test_a_name_more_or_less_is_a_cluster_and_no_change_of_the_listener(
+async def test_added_or_removed_hostname_changes_a_cluster_and_no_listener(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
     async with servers(authority, "a", "b") as (a, b):
@@ -117,7 +117,7 @@ async def test_a_name_more_or_less_is_a_cluster_and_no_change_of_the_listener(
             kept.close()
 
 
-async def test_names_under_wide_ones_have_chains_of_their_own(
+async def test_hostnames_under_wildcards_have_their_own_chains(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
     async with servers(authority, "a", "b", "c") as (a, b, c):
@@ -145,7 +145,7 @@ async def test_names_under_wide_ones_have_chains_of_their_own(
             kept.close()
 
 
-async def test_a_list_of_sources_holds_and_nobody_elses_connections_notice(
+async def test_sources_are_enforced_without_closing_other_connections(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
     async with servers(authority, "a", "b") as (a, b):
@@ -174,7 +174,7 @@ async def test_a_list_of_sources_holds_and_nobody_elses_connections_notice(
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["by-name", "for-all-names"])
-async def test_a_header_is_read_of_trusted_proxies_alone(
+async def test_proxy_header_is_read_from_trusted_proxies_only(
     authority: Authority, trust: ssl.SSLContext, wide: bool
 ) -> None:
     edge = DataPlaneSettings(
@@ -202,10 +202,11 @@ async def test_a_header_is_read_of_trusted_proxies_alone(
                 assert await reached(proxy, "203.0.113.9", "api.a.test") == ""
 
 
-async def test_a_listed_name_has_no_cluster_that_others_could_be_led_to(
+async def test_restricted_hostname_has_no_cluster_of_the_shared_chain(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
-    """Whatever Envoy takes first of a change: the shared chain leads to ``sni/…`` only."""
+    """The order of updates in Envoy does not matter: the shared chain selects ``sni/…`` clusters
+    only."""
     async with servers(authority, "b") as (b,):
         hosts = [named(""), named("api.b.test", "b", sources=("127.0.9.0/24",))]
         async with serving(outside(hosts, b)) as served:
@@ -241,16 +242,16 @@ WANTED = (Destination("10.1.2.3", 443, "a"), Destination("fd00::5", 443, "b"))
     ids=["v1", "v2", "v1-ipv6", "v1-ipv6-long", "v2-ipv6", "port", "address", "UNKNOWN", "LOCAL",
          "none", "broken"],
 )  # fmt: skip
-async def test_the_destination_in_the_header_decides_and_nothing_else_is_let_in(
+async def test_destination_selects_cluster_and_other_connections_are_closed(
     authority: Authority, trust: ssl.SSLContext, header: bytes, server: str
 ) -> None:
     async with servers(authority, "a", "b") as (a, b), serving(inside(WANTED, a, b)) as served:
-        # The name in the handshake, if there is any, means nothing here.
+        # An SNI, if any, has no effect here.
         for sni in (None, "kubernetes.default.svc.cluster.local"):
             assert await asked((served.address, 8443), trust, sni, header=header) == server
 
 
-async def test_only_trusted_proxies_are_listened_to(
+async def test_destination_is_read_from_trusted_proxies_only(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
     async with servers(authority, "a", "b") as (a, b):
@@ -273,7 +274,7 @@ async def test_only_trusted_proxies_are_listened_to(
     ],
     ids=["listed", "not-listed", "proxy-not-trusted", "claimed-to-everybody", "peer-listed"],
 )
-async def test_a_list_is_held_against_who_can_be_believed(
+async def test_sources_are_compared_with_trusted_address(
     authority: Authority, trust: ssl.SSLContext, proxies: tuple[str, ...], claimed: str,
     peer: str, server: str,
 ) -> None:  # fmt: skip
@@ -295,7 +296,7 @@ async def test_a_list_is_held_against_who_can_be_believed(
         assert await reached("10.1.2.4") == ("b" if believed else "")
 
 
-async def test_destinations_come_and_go_and_others_stay(
+async def test_changed_destination_keeps_other_connections(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
     async with servers(authority, "a", "b") as (a, b):
@@ -314,7 +315,7 @@ async def test_destinations_come_and_go_and_others_stay(
             kept.close()
 
 
-async def test_ports_do_not_share_their_names(authority: Authority, trust: ssl.SSLContext) -> None:
+async def test_ports_do_not_share_hostnames(authority: Authority, trust: ssl.SSLContext) -> None:
     async with servers(authority, "a", "b") as (a, b):
         first = outside([named("api.a.test", "a")], a, b)
         second = ir_gateway.L4Listener(9443, "TLS", (named("api.b.test", "b"),))
@@ -327,7 +328,7 @@ async def test_ports_do_not_share_their_names(authority: Authority, trust: ssl.S
             assert await asked((served.address, 9443), trust, "api.b.test") == "b"
 
 
-async def test_connections_are_refused_while_there_is_no_endpoint_and_spread_over_all_there_are(
+async def test_connections_are_closed_without_endpoints_and_else_spread(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
     async with servers(authority, "a", "b") as (a, b):
@@ -349,8 +350,11 @@ async def test_connections_are_refused_while_there_is_no_endpoint_and_spread_ove
 def _worlds(
     kept: list[Server], spare: Server, number: int
 ) -> tuple[list[L4Host], list[Destination]]:
-    """Give what there is after so many changes, beside what is kept: names with and without list,
-    wide ones that cover none of those, destinations."""
+    """Return the hosts and destinations after so many changes, beside the constant ones.
+
+    They have hostnames with and without sources, wildcards that cover none of those, and
+    destinations.
+    """
     hosts = [named(""), *(named(f"api.{each.name}.test", each.name) for each in kept)]
     wanted = [Destination(f"10.8.0.{n}", 443, each.name) for n, each in enumerate(kept)]
     for back in range(number % 7):
@@ -364,17 +368,17 @@ def _worlds(
 
 
 @pytest.mark.long
-async def test_nobody_is_cut_while_names_come_and_go_and_after_envoy_drained_them(
+async def test_connections_survive_hostname_changes_and_draining(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
-    """200 connections, 100 changes in 10 s, and Envoy ends what it drains after a second."""
+    """200 connections, 100 changes in 10 s; Envoy closes drained connections after a second."""
     async with servers(authority, "a", "b", "spare", "moved") as (a, b, spare, moved):
 
         def after(number: int) -> ir_gateway.Gateway:
             hosts, wanted = _worlds([a, b], spare, number)
             ends = spare.endpoint, moved.endpoint
             rotating = ir.Cluster("spare", (ends[number % 2],), "tcp")
-            # Where kept connections go is rotated, too.
+            # The destination of the open connections changes too.
             first = ir.Cluster("a", tuple(sorted((a.endpoint, ends[1])[: 1 + number % 2])), "tcp")
             return ir_gateway.Gateway(
                 "ns/gw",
@@ -403,10 +407,10 @@ async def test_nobody_is_cut_while_names_come_and_go_and_after_envoy_drained_the
                 each.close()
 
 
-async def test_a_removed_chain_ends_its_own_connections_only(
+async def test_removed_chain_closes_only_its_connections(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
-    """The other way round: what the test above sees, if a connection is cut."""
+    """Control for the test above: how it looks if a connection is closed."""
     async with servers(authority, "a", "b") as (a, b):
         hosts = [named("api.a.test", "a"), named("api.b.test", "b", sources=("127.0.0.0/8",))]
         async with serving(outside(hosts, a, b), drain=1) as served:

@@ -1,4 +1,4 @@
-"""TLS and streams on Envoy: whose certificate, which backend, and what a renewal does."""
+"""TLS and L4 listeners on Envoy: selection of certificates and backends, and renewals."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def status(
 
 
 async def shown(served: Served, trust: ssl.SSLContext, sni: str) -> str:
-    """Give the common name of the certificate that is shown for a name; empty if none is."""
+    """Return the common name of the server certificate for an SNI; empty if there is none."""
     try:
         _, writer = await asyncio.open_connection(
             served.address, 8443, ssl=trust, server_hostname=sni
@@ -85,7 +85,7 @@ async def shown(served: Served, trust: ssl.SSLContext, sni: str) -> str:
     return str(found["subject"][0][0][1])
 
 
-async def test_the_name_of_a_handshake_chooses_certificate_and_listener(
+async def test_sni_selects_certificate_and_listener(
     authority: Authority,
 ) -> None:
     wide, one = (
@@ -104,12 +104,12 @@ async def test_the_name_of_a_handshake_chooses_certificate_and_listener(
         assert await status(served, trust, "a.w.test", "a.w.test") == 202
         assert await status(served, trust, "b.w.test", "a.w.test") == 201
         assert await status(served, trust, "one.test", "one.test") == 203
-        # RFC 9110, 15.5.20: the handshake was for another listener.
+        # RFC 9110, 15.5.20: the connection was opened for another listener.
         assert await status(served, trust, "one.test", "a.w.test") == 421
         assert await status(served, trust, "nobody.test", "a.w.test") == 404
 
 
-async def test_a_listener_shows_the_certificate_that_has_the_name(authority: Authority) -> None:
+async def test_listener_selects_certificate_by_hostname(authority: Authority) -> None:
     one, two = certificate(authority, "one", "a.test"), certificate(authority, "two", "b.test")
     route = ir.Route("ns/r/0/0", ir.Match(), ir.Respond(200))
     both = ir.VirtualHost("*.test", (route,), ("one", "two"), "*.test")
@@ -119,7 +119,7 @@ async def test_a_listener_shows_the_certificate_that_has_the_name(authority: Aut
         assert await shown(served, trust, "b.test") == "two"
 
 
-async def test_a_renewed_certificate_changes_nothing_but_itself(authority: Authority) -> None:
+async def test_renewed_certificate_changes_only_its_secret(authority: Authority) -> None:
     old, new = certificate(authority, "old", "a.test"), certificate(authority, "new", "a.test")
     trust = trusting(authority)
     async with serving(secure([answers("a.test", 200, "a.test", "old")], old)) as served:
@@ -139,7 +139,7 @@ async def test_a_renewed_certificate_changes_nothing_but_itself(authority: Autho
 
 
 @pytest.mark.parametrize("required", [True, False])
-async def test_clients_show_certificates(
+async def test_client_certificates_are_validated(
     authority: Authority, directory: Path, required: bool
 ) -> None:
     bundle = ir_gateway.TrustBundle("clients", authority.pem)
@@ -166,7 +166,7 @@ def proven(tls: ir.BackendTls, endpoint: ir.Endpoint) -> ir.Cluster:
     return ir.Cluster(f"c-{abs(hash(tls))}", (endpoint,), tls=tls)
 
 
-async def test_backends_prove_who_they_are(authority: Authority, directory: Path) -> None:
+async def test_backend_certificates_are_verified(authority: Authority, directory: Path) -> None:
     names = (x509.DNSName("in.test"), x509.UniformResourceIdentifier("spiffe://in/me"))
     context = authority.server("inner", *names)
     context.verify_mode = ssl.CERT_REQUIRED
@@ -192,13 +192,13 @@ async def test_backends_prove_who_they_are(authority: Authority, directory: Path
         )  # fmt: skip
         async with serving(gateway) as served:
             for path, (_, expected) in cases.items():
-                # TLS 1.3 tells a client only later that its certificate is missed.
+                # With TLS 1.3 a client learns later that its certificate is missing.
                 assert (await served.ask("a.test", path))[0] == expected, path
 
 
 @contextlib.asynccontextmanager
 async def greeting(text: bytes) -> AsyncIterator[ir.Endpoint]:
-    """Run a backend that says something at once."""
+    """Run a backend that sends text at once."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(text)
@@ -208,7 +208,7 @@ async def greeting(text: bytes) -> AsyncIterator[ir.Endpoint]:
         yield endpoint
 
 
-async def test_https_passed_and_ended_tls_share_a_port(authority: Authority) -> None:
+async def test_https_passthrough_and_terminated_tls_share_a_port(authority: Authority) -> None:
     inner = authority.server("inner", x509.DNSName("pass.test"))
     certificates = (
         certificate(authority, "ended", "end.test"), certificate(authority, "web", "web.test"),
@@ -244,7 +244,7 @@ async def test_https_passed_and_ended_tls_share_a_port(authority: Authority) -> 
 
 
 class _Datagrams(asyncio.DatagramProtocol):
-    """Answers with a text, or keeps what comes."""
+    """Answers with a text, or collects received datagrams."""
 
     def __init__(self, text: bytes = b"") -> None:
         self.text = text
@@ -269,7 +269,7 @@ async def datagrams(text: bytes) -> AsyncIterator[ir.Endpoint]:
     transport.close()
 
 
-async def test_tcp_and_udp_go_to_backends_by_weight(authority: Authority) -> None:
+async def test_tcp_and_udp_are_balanced_by_weight(authority: Authority) -> None:
     async with (
         greeting(b"one") as one, greeting(b"two") as two,
         datagrams(b"1") as first, datagrams(b"2") as second,

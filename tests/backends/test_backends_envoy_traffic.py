@@ -1,4 +1,4 @@
-"""What Envoy does with the resources that it is given, and what of them a change concerns."""
+"""Traffic through a real Envoy with generated resources, and the scope of changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def answers(name: str, status: int, path: str = "/") -> ir.VirtualHost:
     return host(name, ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix(path)), ir.Respond(status)))
 
 
-async def test_the_most_specific_name_answers_however_it_is_written() -> None:
+async def test_most_specific_hostname_answers_in_any_case() -> None:
     hosts = [
         answers("a.example", 201), answers("*.example", 202), answers("*.b.example", 203),
         answers("", 204), answers("x.b.example", 205, "/only"),
@@ -41,7 +41,7 @@ async def test_the_most_specific_name_answers_however_it_is_written() -> None:
         "a.example": 201, "A.Example": 201, "a.example:81": 201, "A.EXAMPLE:8080": 201,
         "z.example": 202, "Z.Z.EXAMPLE:1": 202, "y.b.example": 203, "b.example": 202,
         "example": 204, "[::1]:80": 204, "10.0.0.1": 204,
-        # What the most specific name does not have no other name has for it.
+        # No other hostname serves what the most specific one does not have.
         "x.b.example": 404, "X.B.example:8080": 404,
     }  # fmt: skip
     async with serving(plain(hosts)) as served:
@@ -49,7 +49,7 @@ async def test_the_most_specific_name_answers_however_it_is_written() -> None:
         assert (await served.ask("x.b.example", "/only"))[0] == 205
 
 
-async def test_nothing_that_is_ours_comes_in_or_goes_out() -> None:
+async def test_internal_headers_are_removed_in_both_directions() -> None:
     async with backend("one") as endpoint:
         hosts = [host("a.example", to("c")), answers("b.example", 201), host("*.w", to("c"))]
         async with serving(plain(hosts, [ir.Cluster("c", (endpoint,))])) as served:
@@ -63,7 +63,7 @@ async def test_nothing_that_is_ours_comes_in_or_goes_out() -> None:
                 assert "x-request-id" not in told
 
 
-async def test_values_are_never_read_as_formats() -> None:
+async def test_values_are_never_expanded_as_formats() -> None:
     value = "%REQ(x-secret)% 100% %DOWNSTREAM_REMOTE_ADDRESS% %% \\1"
     edit = ir.HeaderEdit(set=(ir.HeaderValue("X-A", value),), add=(ir.HeaderValue("X-B", value),))
     route = to(
@@ -80,7 +80,7 @@ async def test_values_are_never_read_as_formats() -> None:
 
 
 @pytest.mark.parametrize("name", ["a.example", "*.example", ""])
-async def test_passwords_and_tokens_are_asked_for_under_every_kind_of_name(name: str) -> None:
+async def test_passwords_and_tokens_are_required_for_every_kind_of_hostname(name: str) -> None:
     hashed = base64.b64encode(hashlib.sha1(b"secret").digest()).decode()
     key = b"0123456789abcdef0123456789abcdef"
     encoded = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
@@ -120,8 +120,8 @@ async def test_passwords_and_tokens_are_asked_for_under_every_kind_of_name(name:
             _, _, seen = await served.ask("a.example", "/staff", headers=said)
             assert dict(seen["headers"])["x-groups"] == "staff"
             why = (
-                "AuthenticationFilter ns/users: spec.basic.secretRef: 1 of the users cannot log "
-                "in: Envoy knows passwords as {SHA} and {PLAIN} only"
+                "AuthenticationFilter ns/users: spec.basic.secretRef: users that cannot log in: 1. "
+                "Envoy supports only {SHA} and {PLAIN} passwords"
             )
             assert served.generated.unsupported == (("left-out:ns/b/0/0", why),)
             [scope] = [e for e in served.generated.resources.by_type[SCOPE].values() if e.secret]
@@ -145,7 +145,7 @@ async def test_passwords_and_tokens_are_asked_for_under_every_kind_of_name(name:
         ("groups", "one\r\nX-Evil: two", "one X-Evil: two"),
     ],
 )
-async def test_a_backend_is_told_a_claim_as_text(claim: str, value: object, told: str) -> None:
+async def test_claim_header_has_text_value(claim: str, value: object, told: str) -> None:
     key = b"0123456789abcdef0123456789abcdef"
     encoded = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
     keys = json.dumps({"keys": [{"kty": "oct", "alg": "HS256", "k": encoded}]}).encode()
@@ -162,7 +162,7 @@ async def test_a_backend_is_told_a_claim_as_text(claim: str, value: object, told
             assert (status, dict(seen["headers"]).get("x-told")) == (200, told)
 
 
-async def test_realms_are_those_of_filters_and_of_backends_their_own() -> None:
+async def test_realm_comes_from_filter_or_backend() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = "HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=own\r\nContent-Length: 0\r\n\r\n"
         while True:
@@ -186,7 +186,7 @@ async def test_realms_are_those_of_filters_and_of_backends_their_own() -> None:
                 assert (status, headers["www-authenticate"]) == (401, "Basic realm=own")
 
 
-async def test_long_bodies_are_refused_whether_their_length_is_stated_or_not() -> None:
+async def test_long_bodies_are_rejected_with_and_without_content_length() -> None:
     limited = Settings(client=ClientSettings(body_size=10))
     async with backend("one") as endpoint:
         hosts = [host("*.example", to("c", settings=limited))]
@@ -204,7 +204,7 @@ async def test_long_bodies_are_refused_whether_their_length_is_stated_or_not() -
             assert await status(chunks(3)) == 413
 
 
-async def test_requests_beyond_a_rate_are_refused_each_value_by_itself() -> None:
+async def test_rate_limit_applies_per_key_value() -> None:
     limit = RateLimit("ns/p/0", (Attribute("http_x_user"),), 1, "minute", 1 << 20, 1, None)
     limited = Settings(rates=RateLimits((limit,), status=429))
     route = ir.Route("ns/r/0/0", ir.Match(), ir.Respond(200), settings=limited)
@@ -217,7 +217,7 @@ async def test_requests_beyond_a_rate_are_refused_each_value_by_itself() -> None
         assert await status("you") == 200
 
 
-async def test_what_cannot_be_reached_is_answered_as_the_ir_says() -> None:
+async def test_unreachable_backends_answer_as_the_ir_specifies() -> None:
     shares = (ir.Backend("c", 1), ir.Backend("", 1))
     routes = [
         to("", "ns/r/0/0", "/broken"),
@@ -235,7 +235,7 @@ async def test_what_cannot_be_reached_is_answered_as_the_ir_says() -> None:
             assert set(seen) == {200, 500}
 
 
-async def test_limits_of_time_and_retries() -> None:
+async def test_timeouts_and_retries() -> None:
     calls: Counter[str] = Counter()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -270,7 +270,7 @@ async def test_limits_of_time_and_retries() -> None:
 
 
 @pytest.mark.parametrize("kind", ["cookie", "header"])
-async def test_a_session_stays_with_its_endpoint(kind: str) -> None:
+async def test_session_stays_on_its_endpoint(kind: str) -> None:
     async with backend("one") as one, backend("two") as two:
         session = ir.Persistence(kind, "X-Session", 60)  # type: ignore[arg-type]
         hosts = [host("*.example", to("c", persistence=session))]
@@ -286,7 +286,7 @@ async def test_a_session_stays_with_its_endpoint(kind: str) -> None:
             assert set(others) == {"one", "two"}
 
 
-async def test_copies_of_requests_go_to_mirrors() -> None:
+async def test_requests_are_mirrored() -> None:
     seen: asyncio.Queue[str] = asyncio.Queue()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -302,7 +302,7 @@ async def test_copies_of_requests_go_to_mirrors() -> None:
             assert head.startswith("GET /p?q=1 HTTP/1.1\r\nhost: a.example\r\n")
 
 
-async def test_one_change_is_one_resource_and_ends_no_connection() -> None:
+async def test_route_change_is_one_resource_and_closes_no_connection() -> None:
     async with backend("one") as one, backend("two") as two:
         hosts = [host(f"h{number}.example", to("c")) for number in range(20)]
         others = [ir.Cluster("c", (one,)), ir.Cluster("d", (two,))]

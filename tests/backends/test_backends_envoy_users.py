@@ -1,4 +1,4 @@
-"""Routes on Envoy whose users only an authenticator can know: what they need, and where none is."""
+"""Routes on Envoy that require an authenticator: its configuration, and agents without one."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def parties(resources: ResourceSet) -> list[Party]:
     ]
 
 
-def test_nobody_is_let_in_where_nobody_can_be_asked() -> None:
+def test_requests_are_rejected_without_authenticator() -> None:
     found = envoy.Generator(envoy.Capabilities()).generate(gateway(guarded(users())))
     (said,) = found.unsupported
-    why = "OpenID Connect needs an agent with an authenticator"
+    why = "OpenID Connect requires an agent with an authenticator"
     assert said == ("ns/r/0/0", f"AuthenticationFilter ns/users: spec.oidc: {why}")
     assert SIDECAR_CONFIG not in found.resources.by_type
     assert CLUSTER not in found.resources.by_type
 
 
-def test_a_listener_never_hears_of_users() -> None:
+def test_listener_does_not_depend_on_authentication() -> None:
     generator = envoy.Generator(ABLE)
     before = generator.generate(gateway(guarded(None))).resources
     after = generator.generate(gateway(guarded(users()))).resources
@@ -79,7 +79,7 @@ def test_a_listener_never_hears_of_users() -> None:
     assert {kind for kind, _ in after.differing(before)} == set(after.by_type) - {LISTENER}
 
 
-def test_a_rotated_secret_is_another_party_and_what_is_needed_no_more_goes() -> None:
+def test_rotated_secret_replaces_relying_party() -> None:
     generator = envoy.Generator(ABLE)
     (first,) = parties(generator.generate(gateway(guarded(users()))).resources)
     rotated = gateway(guarded(users(secret="auth-2")))
@@ -93,7 +93,7 @@ def test_a_rotated_secret_is_another_party_and_what_is_needed_no_more_goes() -> 
     assert not gone.by_type.get(CLUSTER)
 
 
-def test_a_party_is_there_for_as_long_as_any_route_needs_it() -> None:
+def test_relying_party_exists_while_a_route_uses_it() -> None:
     generator = envoy.Generator(ABLE)
     one, two = guarded(users(), "ns/one/0/0", "/one"), guarded(users(), "ns/two/0/0", "/two")
     (made,) = generator.generate(gateway(one, two)).resources.by_type[SIDECAR_CONFIG].values()
@@ -103,7 +103,7 @@ def test_a_party_is_there_for_as_long_as_any_route_needs_it() -> None:
 
 
 @pytest.mark.parametrize("field", ["callback", "logout", "front_channel"])
-def test_a_path_of_another_filter_is_refused_and_said(field: str) -> None:
+def test_path_used_by_another_filter_is_reported(field: str) -> None:
     paths = {
         "callback": users("other", callback="/callback-users"),
         "logout": users("other", logout=Logout(path="/callback-users")),
@@ -111,20 +111,20 @@ def test_a_path_of_another_filter_is_refused_and_said(field: str) -> None:
     }
     routes = (guarded(users(), "ns/r/0/0"), guarded(paths[field], "ns/r/1/0", "/other"))
     found = envoy.Generator(ABLE).generate(gateway(*routes))
-    why = "the path /callback-users is another AuthenticationFilter's already"
+    why = "the path /callback-users is already used by another AuthenticationFilter"
     assert found.unsupported == (("ns/r/1/0", why),)
 
 
-def test_a_header_that_envoy_cannot_set_lets_nobody_in() -> None:
+def test_unsupported_claim_header_rejects_requests() -> None:
     claim = Claim("groups", ("staff",), header="Host")
     wanted = users(authorization=Authorization((Requirement((claim,)),)))
     found = envoy.Generator(ABLE).generate(gateway(guarded(wanted)))
     ((route, why),) = found.unsupported
-    assert (route, why) == ("ns/r/0/0", "Envoy does not let routes change the header host")
+    assert (route, why) == ("ns/r/0/0", "Envoy does not permit routes to change the header host")
     assert parties(found.resources) == []
 
 
-def test_a_session_of_one_proxy_holds_on_the_other() -> None:
+def test_session_is_valid_on_both_proxies() -> None:
     made = gateway(guarded(users()))
     (here,) = parties(envoy.Generator(ABLE).generate(made).resources)
     able = nginx.Capabilities.parse("1.31.3", ("http_auth_request_module",), authenticators=True)
@@ -140,9 +140,7 @@ def test_a_session_of_one_proxy_holds_on_the_other() -> None:
 
 @pytest.mark.parametrize("users", ["weak", "strong"])
 @pytest.mark.parametrize("able", [True, False])
-def test_passwords_are_an_authenticators_where_envoy_does_not_know_one(
-    users: str, able: bool
-) -> None:
+def test_authenticator_checks_passwords_that_envoy_does_not_support(users: str, able: bool) -> None:
     wanted = Basic("members", users, "ns/members")
     generator = envoy.Generator(envoy.Capabilities(authenticators=able))
     found = generator.generate(gateway(guarded(wanted)))

@@ -1,4 +1,4 @@
-"""How much, and by whom: policies, flow schemas and health, counted exactly with two workers."""
+"""Dispatch policies, flow schemas and health, counted exactly with two workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rule(**fields: ir.Names) -> ir.Rule:
 
 
 async def spread(two: World, count: int, target: str, clients: int = 12) -> list[Answer]:
-    """Ask so often at the same time, on connections of their own, which both workers have."""
+    """Send so many concurrent requests, on separate connections that both workers have."""
     alice = two.client("alice")
     connections = [await two.connect(alice) for _ in range(clients)]
 
@@ -44,7 +44,7 @@ def limited(name: str, limit: ir.InFlight | ir.TokenBucket) -> dict[str, object]
     return {"schemas": (ir.FlowSchema(name, limit),)}
 
 
-async def test_so_many_at_a_time_and_no_more(two: World) -> None:
+async def test_in_flight_limit_is_exact(two: World) -> None:
     policy = ir.Policy((EVERYTHING,), schema='few, and "odd"')
     await two.serve(two.cluster(policy, **limited('few, and "odd"', ir.InFlight(5))))
     alice = two.client("alice")
@@ -55,7 +55,7 @@ async def test_so_many_at_a_time_and_no_more(two: World) -> None:
         async with asyncio.timeout(20):
             while two.upstream.busy < 5 or sum(each.done() for each in asking) < 25:
                 await asyncio.sleep(0.02)
-        # Long-running requests are not counted, and go on.
+        # Long-running requests are not counted, and continue.
         watch = await two.connect(alice)
         watch.send("/api/v1/pods?watch=true", "GET")
         assert (await watch.head())[0] == 200
@@ -76,7 +76,7 @@ async def test_so_many_at_a_time_and_no_more(two: World) -> None:
             each.close()
 
 
-async def test_none_at_a_time_refuses_all_but_what_lasts(two: World) -> None:
+async def test_in_flight_limit_of_zero_rejects_all_but_long_running_requests(two: World) -> None:
     policy = ir.Policy((EVERYTHING,), schema="none")
     await two.serve(two.cluster(policy, **limited("none", ir.InFlight(0))))
     found = await spread(two, 24, "/api/v1/pods")
@@ -88,7 +88,7 @@ async def test_none_at_a_time_refuses_all_but_what_lasts(two: World) -> None:
     assert two.upstream.seen == []
 
 
-async def test_a_bucket_is_one_for_all_workers_and_policies_of_a_schema(two: World) -> None:
+async def test_token_bucket_is_shared_by_workers_and_policies(two: World) -> None:
     pods = ir.Policy((rule(resources=ir.Names(("pods",)), paths=ir.NONE),), schema="s")
     rest = ir.Policy((EVERYTHING,), schema="s", logged=True)
     limits = limited("s", ir.TokenBucket(1, 20))
@@ -101,14 +101,14 @@ async def test_a_bucket_is_one_for_all_workers_and_policies_of_a_schema(two: Wor
     assert refused.said["message"].endswith("name=s,type=TokenBucket,qps=1,burst=20)")
     events = await two.ask(two.client("alice"), "/api/v1/events")
     assert (events.status, "retry-after" in events.headers) == (429, False)
-    # Another policy is no new bucket.
+    # Another policy does not get another token bucket.
     changed = await two.serve(two.cluster(rest, **limits))
     assert f"flow/{HOST}/s" not in {name for _, name in changed}
     assert {each.status for each in await spread(two, 12, "/version")} <= {429, 200}
     assert sum(each.status == 200 for each in await spread(two, 24, "/version")) <= 3
 
 
-async def test_policies_are_tried_in_order_and_who_none_holds_is_refused(two: World) -> None:
+async def test_policies_are_evaluated_in_order_and_unmatched_requests_rejected(two: World) -> None:
     policies = [
         ir.Policy((rule(users=ir.Names(prefixes=("bob",)), verbs=ir.Names(("get",))),), schema="a"),
         ir.Policy((rule(user_groups=ir.Names(("dev",)), resources=ir.Names(("pods",), (), ("log",)),
@@ -140,7 +140,7 @@ async def test_policies_are_tried_in_order_and_who_none_holds_is_refused(two: Wo
     assert await held("eve", [], f"{pods}?fieldSelector=metadata.name!%3Dp") == "c"
 
 
-async def test_a_denied_cluster_refuses_everything(two: World) -> None:
+async def test_denied_cluster_rejects_all_requests(two: World) -> None:
     await two.serve(two.cluster(denied=True))
     found = await two.ask(two.client("alice"))
     assert (found.status, found.said["reason"]) == (429, "TooManyRequests")
@@ -154,7 +154,7 @@ async def test_a_denied_cluster_refuses_everything(two: World) -> None:
 
 
 @pytest.mark.long
-async def test_servers_of_a_policy_and_those_that_are_ready(two: World) -> None:
+async def test_requests_go_to_ready_servers_of_their_policy(two: World) -> None:
     context = two.servers.server("kube", x509.DNSName("kube.test"))
     async with kube_upstream.serving("two", context) as second:
         servers = (
@@ -192,7 +192,7 @@ async def test_servers_of_a_policy_and_those_that_are_ready(two: World) -> None:
         await two.served.until(gone)
 
 
-async def test_many_clients_are_few_connections(two: World) -> None:
+async def test_many_clients_share_few_server_connections(two: World) -> None:
     await two.serve(two.cluster())
     alice = two.client("alice")
     watches = [await two.connect(alice) for _ in range(60)]
@@ -204,7 +204,7 @@ async def test_many_clients_are_few_connections(two: World) -> None:
     assert two.upstream.connections == {"h2": 2, "http/1.1": 0}
 
 
-async def test_a_bucket_that_comes_later_counts_on_old_connections(two: World) -> None:
+async def test_added_token_bucket_applies_to_existing_connections(two: World) -> None:
     await two.serve(two.cluster(ir.Policy((EVERYTHING,))))
     connection = await two.connect(two.client("alice"))
     assert {(await connection.ask("/version")).status for _ in range(6)} == {200}
@@ -219,7 +219,7 @@ async def test_a_bucket_that_comes_later_counts_on_old_connections(two: World) -
     connection.close()
 
 
-async def test_clients_share_one_connection_of_each_worker(two: World) -> None:
+async def test_clients_share_one_connection_per_worker(two: World) -> None:
     await two.serve(two.cluster())
     assert {each.status for each in await spread(two, 240, "/api/v1/pods", clients=60)} == {200}
     assert two.upstream.connections == {"h2": 2, "http/1.1": 0}

@@ -1,4 +1,4 @@
-"""Who asks, on Envoy in front of kube-apiservers: certificates, a reviewer, hostile headers."""
+"""Authentication on Envoy before kube-apiservers: certificates, reviewer, hostile headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def who(answer: Answer) -> tuple[str, list[str]]:
 
 
 def status(answer: Answer) -> tuple[int, str]:
-    """Code and reason, of a Status that says both."""
+    """Return the code and reason of a Status, which must agree with the response."""
     said = answer.said
     assert (said["kind"], said["apiVersion"], said["status"]) == ("Status", "v1", "Failure")
     assert said["code"] == answer.status
@@ -41,7 +41,7 @@ def status(answer: Answer) -> tuple[int, str]:
     return said["code"], said["reason"]
 
 
-async def test_a_certificate_says_user_and_groups_once_it_is_validated(one: World) -> None:
+async def test_validated_certificate_names_user_and_groups(one: World) -> None:
     await one.serve(one.cluster())
     alice = one.client("alice", "dev", "ops, and: more=+\\", "Größe")
     groups = ["dev", "ops, and: more=+\\", "Größe".encode().decode("latin-1")]
@@ -51,7 +51,7 @@ async def test_a_certificate_says_user_and_groups_once_it_is_validated(one: Worl
     assert who(await one.ask(one.client())) == ("system:anonymous", ["system:unauthenticated"])
 
 
-async def test_certificates_prove_nothing_where_no_authority_is_named(one: World) -> None:
+async def test_certificates_are_ignored_without_client_ca(one: World) -> None:
     await one.serve(one.cluster(client_trust=""))
     for context in (one.client("alice"), one.client("m", authority=one.strangers), one.client()):
         assert who(await one.ask(context)) == ("system:anonymous", ["system:unauthenticated"])
@@ -66,7 +66,7 @@ async def test_certificates_prove_nothing_where_no_authority_is_named(one: World
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_resumed_session_makes_nobody_another(one: World, newest: ssl.TLSVersion) -> None:
+async def test_resumed_tls_session_keeps_the_user(one: World, newest: ssl.TLSVersion) -> None:
     await one.serve(one.cluster())
     context = one.client("alice")
     context.maximum_version = newest
@@ -91,7 +91,7 @@ async def test_a_resumed_session_makes_nobody_another(one: World, newest: ssl.TL
         assert '["impersonate-user", "alice"]' in body
 
 
-async def test_each_user_of_a_client_is_itself(one: World) -> None:
+async def test_requests_of_one_client_are_authenticated_separately(one: World) -> None:
     await one.serve(one.cluster())
     alice, bob = one.client("alice", "dev"), one.client("bob")
     connections = [await one.connect(each) for each in (alice, bob, alice, bob)]
@@ -102,14 +102,14 @@ async def test_each_user_of_a_client_is_itself(one: World) -> None:
         each.close()
 
 
-async def test_no_client_is_taken_for_another_connection(one: World) -> None:
+async def test_clients_cannot_forge_connection_ids(one: World) -> None:
     await one.serve(one.cluster())
     others = [await one.connect(one.client(name)) for name in ("alice", "root")]
     for each in others:
         await each.ask("/api/v1/pods")
     bob, nobody = await one.connect(one.client("bob")), await one.connect(one.client())
     for number in range(64):
-        # As Envoy says it to the script, with every number that connections have had by now.
+        # As Envoy passes it to the script, with every connection ID used so far.
         said = ("X-Gh-Scope", f":api/{PORT}/{HOST}:{number}")
         assert who(await bob.ask("/api/v1/pods", "GET", said, said))[0] == "bob"
         assert who(await nobody.ask("/api/v1/pods", "GET", said))[0] == "system:anonymous"
@@ -118,14 +118,14 @@ async def test_no_client_is_taken_for_another_connection(one: World) -> None:
 @pytest.mark.parametrize(
     "name", [" alice", "alice ", "alice\r\nX-Remote-User: root", "al\tice", "\x01"]
 )
-async def test_a_name_that_servers_would_read_as_another_is_refused(one: World, name: str) -> None:
+async def test_user_name_that_servers_would_change_is_rejected(one: World, name: str) -> None:
     await one.serve(one.cluster())
     assert status(await one.ask(one.client(name)))[0] == 401
     assert status(await one.ask(one.client("alice", name)))[0] == 401
     assert one.upstream.seen == []
 
 
-async def test_tokens_are_asked_for_once_and_refused_ones_too(one: World) -> None:
+async def test_accepted_and_rejected_tokens_are_cached(one: World) -> None:
     one.reviewer.users["one"] = {
         "x-user": "system%3Aserviceaccount%3Ans%3Ame", "x-uid": "u%201", "x-groups": "a%2Cb,c",
         "x-extra": "example.org%2FKey=v%3D1,example.org%2FKey=v2,plain=",
@@ -151,7 +151,7 @@ async def test_tokens_are_asked_for_once_and_refused_ones_too(one: World) -> Non
     assert (first["x-cluster"], first["x-good-for"], first["x-bad-for"]) == (HOST, "600", "10")
 
 
-async def test_what_tokens_are_kept_for_is_the_reviewers_to_say(one: World) -> None:
+async def test_reviewer_sets_lifetime_of_cached_tokens(one: World) -> None:
     one.reviewer.users["one"] = {"x-user": "me", "x-keep": "0"}
     await one.serve(one.cluster())
     for _ in range(3):
@@ -163,7 +163,7 @@ async def test_what_tokens_are_kept_for_is_the_reviewers_to_say(one: World) -> N
     assert "nobody answers" in found.said["message"]
 
 
-async def test_a_new_lifetime_counts_for_answers_that_are_kept(one: World) -> None:
+async def test_changed_lifetime_applies_to_cached_answers(one: World) -> None:
     one.reviewer.users["one"] = {"x-user": "me"}
     one.reviewer.allowed = lambda told: told["x-as-user"] == "bob"
     alice = one.client("alice")
@@ -176,7 +176,7 @@ async def test_a_new_lifetime_counts_for_answers_that_are_kept(one: World) -> No
     ]
 
     async def asked() -> list[tuple[str, str, str]]:
-        """Give what the reviewer is asked while each question is put twice."""
+        """Return the requests to the reviewer while each client request is sent twice."""
         one.reviewer.asked.clear()
         for context, header, code in (*questions, *questions):
             assert (await one.ask(context, "/api/v1/pods", "GET", header)).status == code
@@ -200,19 +200,19 @@ async def test_a_new_lifetime_counts_for_answers_that_are_kept(one: World) -> No
     assert await asked() == []
 
 
-async def test_who_shows_nothing_is_anonymous_only_where_that_is_allowed(one: World) -> None:
+async def test_anonymous_access_requires_permission(one: World) -> None:
     one.reviewer.users["one"] = {"x-user": "me"}
     await one.serve(one.cluster(identity=ir.AuthCacheTTLs(anonymous=False)))
     assert status(await one.ask(one.client())) == (401, "Unauthorized")
     basic = ("Authorization", "Basic " + base64.b64encode(b"a:b").decode())
     assert status(await one.ask(one.client(), "/version", "GET", basic))[0] == 401
     assert who(await one.ask(one.client("alice")))[0] == "alice"
-    # A certificate that proves nothing is no obstacle to a token.
+    # A certificate that is not verified does not prevent authentication by token.
     doubtful = one.client("m", authority=one.strangers)
     assert who(await one.ask(doubtful, "/version", "GET", BEARER))[0] == "me"
 
 
-async def test_nothing_a_client_says_of_itself_reaches_servers(one: World) -> None:
+async def test_client_identity_headers_do_not_reach_servers(one: World) -> None:
     await one.serve(one.cluster())
     sent = [
         ("X-Remote-User", "root"), ("x-remote-group", "system:masters"), ("X-Remote-Extra-A", "b"),
@@ -229,14 +229,14 @@ async def test_nothing_a_client_says_of_itself_reaches_servers(one: World) -> No
         assert seen == {
             "impersonate-user", "impersonate-group", "host", "x-forwarded-for", "x-forwarded-proto"
         }  # fmt: skip
-        # However many names of headers clients make up, those that count stay known.
+        # Relevant headers are still recognised, however many header names clients use.
         for start in (0, 400):
             names = [(f"X-{turn}-{n}", "v") for n in range(start, start + 400)]
             found = await one.ask(alice, "/api/v1/pods", "GET", *names)
             assert set(dict(names)) <= {key.title() for key, _ in found.said["headers"]}
 
 
-async def test_impersonation_is_reviewed_then_replaced(one: World) -> None:
+async def test_impersonation_is_reviewed_and_headers_replaced(one: World) -> None:
     one.reviewer.allowed = lambda told: told["x-user"] == "alice" and told["x-as-user"] == "bob"
     await one.serve(one.cluster())
     alice, carol = one.client("alice", "dev"), one.client("carol")
@@ -274,7 +274,9 @@ async def test_impersonation_is_reviewed_then_replaced(one: World) -> None:
         [("Impersonate-User", "a"), ("Impersonate-User", "b")],
     ],
 )
-async def test_half_an_impersonation_is_refused(one: World, headers: list[tuple[str, str]]) -> None:
+async def test_incomplete_impersonation_is_rejected(
+    one: World, headers: list[tuple[str, str]]
+) -> None:
     one.reviewer.allowed = lambda _: True
     await one.serve(one.cluster())
     found = await one.ask(one.client("alice"), "/api/v1/pods", "GET", *headers)
@@ -283,7 +285,7 @@ async def test_half_an_impersonation_is_refused(one: World, headers: list[tuple[
     assert one.upstream.seen == []
 
 
-async def test_service_accounts_and_anonymous_have_the_groups_kubernetes_gives_them(
+async def test_impersonated_service_accounts_and_anonymous_get_kubernetes_groups(
     one: World,
 ) -> None:
     one.reviewer.allowed = lambda _: True
@@ -299,7 +301,7 @@ async def test_service_accounts_and_anonymous_have_the_groups_kubernetes_gives_t
         assert who(found) == (name, groups)
 
 
-async def test_policies_are_held_against_whom_the_client_became(one: World) -> None:
+async def test_policies_match_the_impersonated_user(one: World) -> None:
     one.reviewer.allowed = lambda _: True
     everything = EVERYTHING
     bob = ir.Rule(
@@ -311,7 +313,7 @@ async def test_policies_are_held_against_whom_the_client_became(one: World) -> N
     assert who(await one.ask(alice, "/version", "GET", ("Impersonate-User", "bob")))[0] == "bob"
 
 
-async def test_names_choose_the_cluster_and_no_connection_is_for_two(one: World) -> None:
+async def test_sni_selects_cluster_and_connections_are_not_shared(one: World) -> None:
     other = one.cluster(ALL, name="b.kube.test", hosts=("b.kube.test", "c.kube.test"))
     await one.serve(one.cluster(), other)
     alice = one.client("alice")
@@ -327,7 +329,7 @@ async def test_names_choose_the_cluster_and_no_connection_is_for_two(one: World)
     assert (await one.ask(alice, sni="unknown.test", host=HOST)).status == 421
 
 
-async def test_an_address_as_host_leaves_the_choice_to_the_handshake(one: World) -> None:
+async def test_sni_selects_cluster_when_host_is_an_address(one: World) -> None:
     """``server: https://10.0.0.1`` of a kubeconfig, with ``tls-server-name``."""
     strangers = one.strangers.pem
     other = one.cluster(
@@ -343,7 +345,7 @@ async def test_an_address_as_host_leaves_the_choice_to_the_handshake(one: World)
         found = await one.ask(alice, "/version", host=host)
         assert who(found) == ("alice", ["system:authenticated"])
         assert found.values("host") == [host]
-        # Each cluster has its own authorities for clients, whatever Host says.
+        # Each cluster has its own client CAs, regardless of Host.
         assert (await one.ask(eve, "/version", host=host)).status == 401
         assert (await one.ask(alice, "/version", sni="b.kube.test", host=host)).status == 401
         assert who(await one.ask(eve, "/version", sni="b.kube.test", host=host))[0] == "eve"
@@ -364,7 +366,7 @@ async def test_an_address_as_host_leaves_the_choice_to_the_handshake(one: World)
         ("a, b", (200, "system:anonymous")),
     ],
 )
-async def test_a_websocket_may_bring_its_token_as_a_protocol(
+async def test_websocket_token_may_be_a_protocol(
     one: World, protocols: str, expected: tuple[int, str]
 ) -> None:
     one.reviewer.users["one"] = {"x-user": "me"}
@@ -376,7 +378,7 @@ async def test_a_websocket_may_bring_its_token_as_a_protocol(
     )  # fmt: skip
     assert found.status == expected[0]
     if found.status == 200:
-        # What answers an upgrade with 200 has its body taken away by Envoy.
+        # Envoy removes the body of a response that answers an upgrade with 200.
         [(_, _, headers)] = one.upstream.seen
         assert [v for k, v in headers if k == "impersonate-user"] == [expected[1]]
         assert "bearer" not in dict(headers)["sec-websocket-protocol"]

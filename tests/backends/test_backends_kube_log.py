@@ -1,4 +1,4 @@
-"""The access log of a real Envoy: who asked for what, where a policy wants that logged."""
+"""The access log of a real Envoy, for requests of logged policies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def lines(one: World, count: int) -> list[dict[str, object]]:
     return one.log()
 
 
-async def test_a_line_says_who_asked_for_what_and_what_became_of_it(one: World) -> None:
+async def test_access_log_line_has_user_request_and_response(one: World) -> None:
     one.reviewer.allowed = lambda _: True
     schema = ir.FlowSchema("s", ir.InFlight(5))
     logged = ir.Policy((SECRETS,), schema="s", logged=True)
@@ -58,7 +58,7 @@ async def test_a_line_says_who_asked_for_what_and_what_became_of_it(one: World) 
     assert isinstance(line["sent"], int)
 
 
-async def test_what_a_limit_refuses_is_logged_too(one: World) -> None:
+async def test_rejected_requests_are_logged(one: World) -> None:
     schema = ir.FlowSchema("s", ir.InFlight(0))
     logged = ir.Policy((EVERYTHING,), schema="s", logged=True)
     await one.serve(one.cluster(logged, schemas=(schema,)))
@@ -71,7 +71,7 @@ async def test_what_a_limit_refuses_is_logged_too(one: World) -> None:
 HOSTILE = 'a"b\\c,d{}\u2028\u00e4%REQ(x)%<script>'
 
 
-async def test_no_value_of_a_client_is_more_than_a_value(one: World) -> None:
+async def test_client_values_are_escaped_in_access_log(one: World) -> None:
     await one.serve(one.cluster(ir.Policy((EVERYTHING,), logged=True)))
     named = "".join(f"%{each:02X}" for each in HOSTILE.encode())
     one.reviewer.users["t"] = {"x-user": named, "x-groups": f"{named},x%2Csystem:masters"}

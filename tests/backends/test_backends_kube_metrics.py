@@ -1,4 +1,4 @@
-"""What a real Envoy counts of requests for kube-apiservers, and that it has an end."""
+"""Metrics of a real Envoy for requests to kube-apiservers, and their bounds."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ Series = dict[str, float]
 
 
 async def counted(one: World, family: str) -> Series:
-    """Ask as an agent asks; give the values of a family by their labels."""
+    """Scrape like an agent; return the values of a metric family by labels."""
     path = f"http://envoy/stats/prometheus?usedonly&filter={quote(FAMILIES, safe='')}"
     connector = aiohttp.UnixConnector(str(one.directory / "admin.sock"))
     async with (
         aiohttp.ClientSession(connector=connector) as http,
         http.get(yarl.URL(path, encoded=True)) as answer,
     ):
-        text = kube_metrics.renamed(await answer.text())
+        text = kube_metrics.convert(await answer.text())
     found = re.findall(rf"^gatehouse_kube_{family}{{(.*)}} (\S+)$", text, re.M)
     return {labels: float(value) for labels, value in found}
 
 
 async def until(one: World, family: str, expected: Series) -> None:
-    """Wait for a family to be just this: what ends is counted after its client has the answer."""
+    """Wait until a family has exactly these values: requests are counted after their response."""
     found: Series = {}
     try:
         async with asyncio.timeout(20):
@@ -83,7 +83,7 @@ REQUESTS = [
 ]
 
 
-async def test_requests_have_labels_that_clients_cannot_make_up(one: World) -> None:
+async def test_metric_labels_are_bounded_for_client_input(one: World) -> None:
     named = ir.Rule(
         ir.ANY, ir.ANY, ir.ANY, ir.ANY, ir.Names(("a\"\\\n", "things")), ir.ANY, ir.NONE
     )  # fmt: skip
@@ -99,7 +99,7 @@ async def test_requests_have_labels_that_clients_cannot_make_up(one: World) -> N
     for _, _, verb, _ in REQUESTS:
         key = labels(cluster=HOST, verb=verb)
         verbs[key] = verbs.get(key, 0.0) + 1
-    # Envoy adds up what its workers measured every five seconds.
+    # Envoy aggregates the histograms of its workers every five seconds.
     await until(one, "request_duration_seconds_count", verbs)
     buckets = await counted(one, "request_duration_seconds_bucket")
     listed = labels(cluster=HOST, verb="list")
@@ -110,17 +110,17 @@ async def test_requests_have_labels_that_clients_cannot_make_up(one: World) -> N
     assert 0 < seconds[listed] < 20
 
 
-async def test_codes_are_those_that_clients_get(one: World) -> None:
+async def test_metrics_have_response_codes_of_clients(one: World) -> None:
     await one.serve(one.cluster())
     upgrade = ("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1")
     path = "/api/v1/namespaces/n/pods/refused/attach"
     assert (await one.ask(one.client("alice"), path, "GET", *upgrade)).status == 403
     await until(one, "requests_total", {about(one, "connect", "pods/attach", "403"): 1})
-    # A server said so, not the gateway.
+    # This code came from a server, not from the gateway.
     assert await counted(one, "rejected_requests_total") == {}
 
 
-async def test_refusals_have_reasons(one: World) -> None:
+async def test_rejection_metrics_have_reasons(one: World) -> None:
     def policy(resource: str, schema: str = "", *servers: str) -> ir.Policy:
         rule = ir.Rule(
             ir.ANY, ir.ANY, ir.ANY, ir.ANY, ir.Names((resource,)), ir.ANY, ir.NONE
@@ -162,7 +162,7 @@ async def test_refusals_have_reasons(one: World) -> None:
     )
 
 
-async def test_what_takes_long_is_told_while_it_does(
+async def test_long_running_requests_are_counted_while_active(
     one: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stats, "PERIOD", 0.6)
@@ -185,7 +185,7 @@ async def test_what_takes_long_is_told_while_it_does(
         labels(cluster=HOST, schema="s", server=server): 1.0,
     }
     await until(one, "inflight_requests", flight)
-    # It is counted once, however many periods it lasts; and is no request that ended, nor logged.
+    # It is counted once, regardless of its periods; it is neither a finished request nor logged.
     await asyncio.sleep(1.5)
     assert await counted(one, "longrunning_requests") == {watching: 2, waiting: 1}
     assert await counted(one, "requests_total") == {}
@@ -200,7 +200,7 @@ async def test_what_takes_long_is_told_while_it_does(
     await until(one, "requests_total", ended)
 
 
-async def test_servers_are_healthy_or_not(one: World) -> None:
+async def test_server_health_metric(one: World) -> None:
     away = ir.Server("https://away", "127.0.0.1", 1)
     here = ir.Server("https://one", "127.0.0.1", one.upstream.port)
     await one.serve(one.cluster(servers=(away, here)))
@@ -211,7 +211,7 @@ async def test_servers_are_healthy_or_not(one: World) -> None:
     await until(one, "server_healthy", {gone: 0, server: 0})
 
 
-async def test_a_cluster_that_goes_takes_its_series_along() -> None:
+async def test_removed_cluster_removes_its_series() -> None:
     async with world(drain=1) as one:
         other = one.cluster(name=OTHER, hosts=(OTHER,))
         await one.serve(one.cluster(), other)
@@ -226,10 +226,10 @@ async def test_a_cluster_that_goes_takes_its_series_along() -> None:
         await until(one, "server_healthy", {labels(cluster=HOST, server=server): 1})
 
 
-async def test_what_is_remembered_of_a_cluster_has_an_end(
+async def test_metrics_of_a_cluster_are_bounded(
     one: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(stats._BOUND, "max_counters", 3)
+    monkeypatch.setitem(stats._LIMITS, "max_counters", 3)
     await one.serve(one.cluster())
     connection = await one.connect(one.client("alice"))
     for resource in ("pods", "secrets", "nodes", "services", "endpoints", "leases"):

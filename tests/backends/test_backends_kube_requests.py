@@ -1,4 +1,4 @@
-"""What the script understands of requests, held to what Kubernetes' own code said of them."""
+"""Request parsing by the script, compared with recorded results of Kubernetes' own code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def table() -> list[dict[str, Any]]:
 
 
 def _can_come(method: str, target: str) -> bool:
-    """Whether Envoy's own reading of HTTP lets a request through; all else it answers with 400."""
+    """Return whether Envoy's HTTP parser accepts a request; it answers all others with 400."""
     printable = target.isascii() and target.isprintable() and " " not in target
     return bool(target) and printable and "#" not in target and method not in ("get", "LIST")
 
@@ -42,7 +42,7 @@ async def one() -> AsyncIterator[World]:
 
 
 async def understood(one: World, requests: list[tuple[str, str]]) -> list[Found]:
-    """Give, for each request, what is in the log of it, or the status of who refused it."""
+    """Return, for each request, its fields in the log, or the status of its rejection."""
     connection = await one.connect(one.client("alice"))
     found: list[Found] = []
     for method, target in requests:
@@ -53,7 +53,7 @@ async def understood(one: World, requests: list[tuple[str, str]]) -> list[Found]
             if answer.headers.get("connection") == "close":
                 connection = await one.connect(one.client("alice"))
             continue
-        # What was understood is what goes on, byte for byte.
+        # The parsed request is forwarded byte for byte.
         assert one.upstream.seen[-1][:2] == (method, target)
         found.append({})
     forwarded = sum(isinstance(each, dict) for each in found)
@@ -64,7 +64,7 @@ async def understood(one: World, requests: list[tuple[str, str]]) -> list[Found]
     return [next(lines) if isinstance(each, dict) else each for each in found]
 
 
-async def test_requests_are_understood_as_kubernetes_does(one: World) -> None:
+async def test_requests_are_parsed_like_kubernetes(one: World) -> None:
     known = table()
     assert len(known) > 200
     found = await understood(one, [(each["method"], each["target"]) for each in known])
@@ -87,7 +87,7 @@ async def test_requests_are_understood_as_kubernetes_does(one: World) -> None:
 
 
 @pytest.mark.parametrize("target", ["/api/v1/pods#top", "/api/v1/pods/\u00e4"])
-async def test_targets_that_are_none_are_refused(one: World, target: str) -> None:
+async def test_invalid_targets_are_rejected(one: World, target: str) -> None:
     answer = await one.ask(one.client("alice"), target)
     assert answer.status == 400
     assert one.upstream.seen == []

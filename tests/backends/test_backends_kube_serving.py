@@ -39,7 +39,7 @@ async def watch(one: World, user: str = "alice", host: str = HOST) -> Connection
 
 @pytest.mark.parametrize("kind", ["websocket", "SPDY/3.1"])
 @pytest.mark.parametrize("schema", ["", "s"])
-async def test_upgrades_are_streams_of_bytes(one: World, kind: str, schema: str) -> None:
+async def test_upgraded_connections_carry_bytes(one: World, kind: str, schema: str) -> None:
     limits = (ir.FlowSchema("s", ir.InFlight(0)),) if schema else ()
     await one.serve(one.cluster(ir.Policy((EVERYTHING,), schema=schema), schemas=limits))
     session = await one.connect(one.client("alice"))
@@ -58,14 +58,14 @@ async def test_upgrades_are_streams_of_bytes(one: World, kind: str, schema: str)
     [(_, _, seen)] = one.upstream.seen
     assert ("impersonate-user", "alice") in seen
     assert one.upstream.connections == {"h2": 0, "http/1.1": 1}
-    # It goes on while everything about its cluster changes.
+    # It continues while everything about its cluster changes.
     await one.serve(one.cluster(denied=True, servers=(), token="t"), secrets=token("x"))
     session.writer.write(b"still there")
     assert await session.reader.readexactly(11) == b"still there"
 
 
-async def test_what_a_server_gives_up_says_nothing_about_the_server(one: World) -> None:
-    """A command that ended, or a log that was cut, is no reason to ask a server nothing more."""
+async def test_aborted_requests_do_not_eject_the_server(one: World) -> None:
+    """A finished command or a cut log must not eject a server."""
     await one.serve(one.cluster())
     alice = one.client("alice")
     exec_ = "/api/v1/namespaces/n/pods/p/exec?command=ls"
@@ -86,8 +86,8 @@ async def test_what_a_server_gives_up_says_nothing_about_the_server(one: World) 
         assert (await one.ask(alice)).status == 200
 
 
-async def test_the_last_server_is_asked_whatever_becomes_of_connections(one: World) -> None:
-    """Nobody else could answer; checks alone say that it is gone."""
+async def test_last_server_is_never_ejected_by_connection_failures(one: World) -> None:
+    """No other server could answer; only health checks can make it unhealthy."""
     cut, writers = False, list[asyncio.StreamWriter]()
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -123,7 +123,7 @@ async def test_the_last_server_is_asked_whatever_becomes_of_connections(one: Wor
             each.transport.abort()
 
 
-async def test_what_answers_no_upgrade_is_passed_on(one: World) -> None:
+async def test_response_without_upgrade_is_forwarded(one: World) -> None:
     await one.serve(one.cluster())
     found = await one.ask(
         one.client("alice"), "/api/v1/namespaces/n/pods/refused/attach", "GET",
@@ -137,7 +137,7 @@ def token(value: str) -> tuple[ir_gateway.SecretFile, ...]:
     return (ir_gateway.SecretFile("t", ir_gateway.SecretBytes(f"{value}\n".encode())),)
 
 
-async def test_a_watch_outlives_fifty_changes(one: World) -> None:
+async def test_watch_survives_fifty_changes(one: World) -> None:
     other = one.cluster(name="b.kube.test", hosts=("b.kube.test",))
     await one.serve(one.cluster(), other)
     watches = [await watch(one, user) for user in ("alice", "bob")]
@@ -165,7 +165,7 @@ async def test_a_watch_outlives_fifty_changes(one: World) -> None:
     assert one.upstream.watches == 3
 
 
-async def test_a_watch_ends_where_its_client_ends_it(one: World) -> None:
+async def test_watch_ends_at_server_when_client_closes_it(one: World) -> None:
     await one.serve(one.cluster())
     found = await watch(one)
     found.close()
@@ -176,7 +176,7 @@ async def test_a_watch_ends_where_its_client_ends_it(one: World) -> None:
     await one.served.until(ended)
 
 
-async def test_the_gateway_shows_its_own_token_and_nobody_elses(one: World) -> None:
+async def test_servers_receive_only_the_gateway_token(one: World) -> None:
     cluster = one.cluster(token="t")
     await one.serve(cluster, secrets=token("100% %REQ(x)% gateway"))
     sent = ("Authorization", "Basic abc")
@@ -194,7 +194,7 @@ async def test_the_gateway_shows_its_own_token_and_nobody_elses(one: World) -> N
     await one.served.until(renewed)
 
 
-async def test_the_reviewer_asks_clusters_as_the_gateway_and_nothing_else(one: World) -> None:
+async def test_reviewer_socket_permits_only_reviews(one: World) -> None:
     other = one.cluster(name="b.kube.test", hosts=("b.kube.test",), servers=())
     await one.serve(one.cluster(token="t"), other, secrets=token("gateway"))
     connector = aiohttp.UnixConnector(str(one.directory / "upstream.sock"))
@@ -222,7 +222,7 @@ async def test_the_reviewer_asks_clusters_as_the_gateway_and_nothing_else(one: W
         assert (await ask(review, f"x.{HOST}"))[0] == 404
 
 
-async def test_servers_by_name_with_a_path_and_in_plain_text(one: World) -> None:
+async def test_servers_with_hostname_path_and_plain_text(one: World) -> None:
     async with kube_upstream.serving("plain", None) as plain:
         server = ir.Server("http://localhost/under", "localhost", plain.port, "/un der")
         cluster = one.cluster(servers=(server,), tls=None, token="t")
@@ -244,18 +244,21 @@ async def test_servers_by_name_with_a_path_and_in_plain_text(one: World) -> None
             assert (await answer.json(content_type=None))["target"] == "/un%20der" + review
 
 
-async def test_what_envoy_leaves_out_is_said(one: World) -> None:
+async def test_unsupported_servers_are_reported(one: World) -> None:
     here = ir.Server("https://one", "127.0.0.1", one.upstream.port)
     other = ir.Server("https://two/x", "127.0.0.1", one.upstream.port, "/x")
     await one.serve(one.cluster(servers=(here, other), token="lost"))
     assert one.served.generated.unsupported == (
-        (f"api/{HOST}", "servers: https://two/x has another path than the first server"),
-        (f"api/{HOST}", "clientConfig.bearerToken: there is no such secret"),
+        (
+            f"api/{HOST}",
+            "servers: https://two/x: path must be the same as that of the first server",
+        ),
+        (f"api/{HOST}", "clientConfig.bearerToken: secret not found"),
     )
     assert (await one.ask(one.client("alice"))).status == 200
 
 
-async def test_a_server_that_is_not_who_it_should_be_is_not_spoken_to(one: World) -> None:
+async def test_server_with_wrong_certificate_gets_no_requests(one: World) -> None:
     wrong = ir.UpstreamTls("other.test", trust="servers", certificate="gateway")
     await one.serve(one.cluster(tls=wrong))
     assert (await one.ask(one.client("alice"))).status == 503
@@ -268,7 +271,7 @@ async def test_a_server_that_is_not_who_it_should_be_is_not_spoken_to(one: World
     await one.served.until(reached)
 
 
-async def test_only_what_a_policy_wants_is_logged(one: World) -> None:
+async def test_only_logged_policies_are_logged(one: World) -> None:
     secret = ir.Rule(
         ir.ANY, ir.ANY, ir.ANY, ir.ANY, ir.Names(("secrets",)), ir.ANY, ir.NONE
     )  # fmt: skip
@@ -293,9 +296,7 @@ async def test_only_what_a_policy_wants_is_logged(one: World) -> None:
     assert line["milliseconds"] >= 0
 
 
-async def test_a_script_that_fails_lets_nothing_through(
-    one: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failing_script_permits_nothing(one: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from gatehouse.compiler.backends.envoy.kube_apiserver import script
 
     broken = re.sub(r"local function sender\(", "local function sender_of(", script.TEXT)
@@ -306,7 +307,7 @@ async def test_a_script_that_fails_lets_nothing_through(
     assert one.upstream.seen == []
 
 
-async def test_without_a_reviewer_certificates_still_work(one: World) -> None:
+async def test_certificates_work_without_reviewer(one: World) -> None:
     (one.directory / "reviewer.sock").unlink()
     await one.serve(one.cluster())
     assert (await one.ask(one.client("alice"))).status == 200
@@ -315,7 +316,7 @@ async def test_without_a_reviewer_certificates_still_work(one: World) -> None:
     assert one.served.generated.resources.get(LISTENER, f"tcp/{PORT}") is not None
 
 
-async def test_over_http2_each_request_is_by_itself(one: World) -> None:
+async def test_http2_requests_are_independent(one: World) -> None:
     one.reviewer.users["one"] = {"x-user": "me"}
     other = one.cluster(name="b.kube.test", hosts=("b.kube.test",))
     await one.serve(one.cluster(), other)
@@ -349,18 +350,18 @@ async def test_over_http2_each_request_is_by_itself(one: World) -> None:
 
 
 @pytest.mark.parametrize("name", ["x-gh-scope", "x-gh-way", "impersonate-user", "authorization"])
-async def test_no_connection_takes_away_what_is_said_of_its_requests(one: World, name: str) -> None:
+async def test_connection_header_cannot_remove_identity_headers(one: World, name: str) -> None:
     await one.serve(one.cluster())
     for more in ([], [("Upgrade", "websocket")]):
         connection = ("Connection", f"{name}, upgrade" if more else name)
         found = await one.ask(one.client("alice"), "/version", "GET", connection, *more)
-        # At worst there is no answer: never as another, never as nobody.
+        # At worst there is no response: never as another user, never as anonymous.
         assert found.status in (200, 400, 403, 503)
     for _, _, headers in one.upstream.seen:
         assert [value for key, value in headers if key == "impersonate-user"] == ["alice"]
 
 
-async def test_a_server_that_went_away_fails_no_request(one: World) -> None:
+async def test_stopped_server_fails_no_request(one: World) -> None:
     context = one.servers.server("kube", x509.DNSName("kube.test"))
     async with kube_upstream.serving("two", context) as second:
         servers = (
@@ -384,14 +385,14 @@ async def test_a_server_that_went_away_fails_no_request(one: World) -> None:
 
 
 @pytest.mark.parametrize(("streams", "connections"), [(100, 3), (1000, 1)])
-async def test_as_many_connections_as_the_servers_streams_ask_for(
+async def test_connections_match_the_stream_limit_of_servers(
     one: World, streams: int, connections: int
 ) -> None:
     one.upstream.streams = streams
     await one.serve(one.cluster(streams=streams))
     alice = one.client("alice")
     clients = [await one.connect(alice) for _ in range(300)]
-    # All at once, while there is no connection to the server that could have told its limit.
+    # All at once, while no connection has received the server's limit.
     asking = [asyncio.create_task(each.ask("/slow")) for each in clients]
     async with asyncio.timeout(30):
         while one.upstream.busy < len(clients) and not any(each.done() for each in asking):
@@ -401,7 +402,7 @@ async def test_as_many_connections_as_the_servers_streams_ask_for(
     assert one.upstream.connections == {"h2": connections, "http/1.1": 0}
 
 
-async def test_servers_that_allow_less_are_heeded(one: World) -> None:
+async def test_lower_stream_limit_of_server_is_respected(one: World) -> None:
     one.upstream.streams = 10
     await one.serve(one.cluster())
     alice = one.client("alice")

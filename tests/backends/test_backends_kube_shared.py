@@ -1,4 +1,4 @@
-"""The counter that data planes share, as Envoy asks it before kube-apiservers."""
+"""The rate limit service shared by data planes, as Envoy calls it before kube-apiservers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CODES = rls_pb2.RateLimitResponse
 
 
 class Counter(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc]
-    """Lets so many through, and remembers what it was asked."""
+    """Permits so many requests, and records the descriptors."""
 
     def __init__(self, most: int) -> None:
         self.left = most
@@ -45,7 +45,7 @@ async def counting(most: int) -> AsyncIterator[tuple[Counter, str, Any]]:
         await server.stop(0)
 
 
-async def test_what_is_shared_is_asked_of_the_counter_after_the_own_limit() -> None:
+async def test_shared_limit_is_checked_after_local_limit() -> None:
     schemas = (
         ir.FlowSchema("own", ir.TokenBucket(1, 100)),
         ir.FlowSchema("s", ir.TokenBucket(1, 5), ir.TokenBucket(7, 9)),
@@ -57,7 +57,7 @@ async def test_what_is_shared_is_asked_of_the_counter_after_the_own_limit() -> N
         alice = one.client("alice")
         found = [await one.ask(alice, "/api/v1/pods") for _ in range(9)]
         codes = [each.status for each in found]
-        # Three pass; the counter refuses two; the rest has no token of its own left.
+        # Three pass; the service rejects two; the rest exceeds the local token bucket.
         assert codes == [200] * 3 + [429] * 6
         assert 5 <= len(counter.asked) <= 6
         expected = {"cluster": HOST, "schema": "s", "rate": "7", "burst": "9"}
@@ -67,7 +67,7 @@ async def test_what_is_shared_is_asked_of_the_counter_after_the_own_limit() -> N
             assert each.said["reason"] == "TooManyRequests"
             assert "flowControl(name=s," in each.said["message"]
         assert (await one.ask(alice, "/version")).status == 200
-        # Without a counter the limit of one data plane is all there is.
+        # Without a service only the limit of one data plane applies.
         await server.stop(0)
         own = ir.FlowSchema("s", ir.TokenBucket(1, 4), ir.TokenBucket(7, 9))
         await one.serve(one.cluster(*policies, schemas=(schemas[0], own)), counter=where)

@@ -1,4 +1,4 @@
-"""Values from objects, however hostile: none is more than a value, and decisions are the IR's."""
+"""Hostile values from objects stay values, and decisions agree with the IR."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def gateway(cluster: ir.ApiCluster) -> ir_gateway.Gateway:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(rules, max_size=2), values, values, values)
-def test_every_value_is_written_or_refused_with_a_finding(
+def test_hostile_value_is_written_or_reported(
     found: list[ir.Rule], name: str, schema: str, server: str
 ) -> None:
     policy = ir.Policy(tuple(found), (server,), schema)
@@ -56,7 +56,7 @@ def test_every_value_is_written_or_refused_with_a_finding(
     assert {where for where, _ in made.unsupported} <= {f"api/{name}", f"api/{name}/served"}
     again = envoy.Generator(envoy.Capabilities()).generate(gateway(cluster))
     assert made.resources.version == again.resources.version
-    # What is of an object is never text of the script.
+    # No value of an object is part of the script's text.
     ports = made.resources.by_type.get(LISTENER, {})
     scripts = {each.body.count(b"function envoy_on_request") for each in ports.values()}
     assert scripts <= {0, 1}
@@ -67,17 +67,17 @@ def verbs(rule: ir.Rule) -> Any:
     return json_format.MessageToDict(told)["policies"][0]["rules"][0]["verbs"]
 
 
-def test_what_no_request_can_have_is_left_out() -> None:
+def test_impossible_values_are_dropped() -> None:
     rule = ir.Rule(verbs=ir.Names(("\ud800", "a\0b", "get"), ("\0",), ("\ud801",)))
     expected = {"exact": ["get"], "prefixes": [], "endings": [], "others": False}
     assert verbs(rule) == expected
-    # A set of nothing that can be is the set of nothing, or of everything.
+    # A set of impossible names equals the empty set, or everything if negated.
     for others in (False, True):
         rule = ir.Rule(verbs=ir.Names(("\ud800",), others=others))
         assert verbs(rule) is others
 
 
-def test_one_change_of_policies_is_one_scope() -> None:
+def test_policy_change_is_one_scope() -> None:
     generator = envoy.Generator(envoy.Capabilities())
     policy = ir.Policy((EVERYTHING,), schema="s")
     schemas = (ir.FlowSchema("s", ir.TokenBucket(1, 1)),)
@@ -123,7 +123,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.process
-async def test_policies_are_chosen_as_the_ir_says_on_a_real_envoy() -> None:
+async def test_real_envoy_selects_policies_as_the_ir_specifies() -> None:
     dice = random.Random(7)
     pools = {
         "verbs": ["get", "list", "update", "post", "deletecollection", "x"],

@@ -1,4 +1,4 @@
-"""Which route answers: real NGINX against an oracle that reads the IR as the specification does."""
+"""Route selection: real NGINX against an oracle that evaluates the IR as specified."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUERIES = ("one", "two-three", "Ö")
 
 
 class Case:
-    """A virtual host of random routes, in the order of the Gateway API."""
+    """A virtual host with random routes, in the order of the Gateway API."""
 
     def __init__(self, number: int, source: random.Random) -> None:
         self.hostname = f"h{number}.example"
@@ -151,7 +151,7 @@ def port(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> Iterato
     process.wait(10)
 
 
-def test_the_same_route_answers_as_the_specification_says(cases: list[Case], port: int) -> None:
+def test_nginx_selects_the_specified_route(cases: list[Case], port: int) -> None:
     source = random.Random(7)
     connection = http.client.HTTPConnection("127.0.0.1", port)
     wrong: list[str] = []

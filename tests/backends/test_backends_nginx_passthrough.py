@@ -1,4 +1,4 @@
-"""Kube-apiservers behind one NGINX: names pass through, and a list of sources holds."""
+"""Kube-apiservers behind one NGINX: TLS passthrough by SNI, restricted by source."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def serving(gateway: ir_gateway.Gateway) -> AsyncIterator[None]:
         )
         try:
             async with asyncio.timeout(30):
-                # Workers are there once it has written its own number.
+                # Workers run once the master has written its PID file.
                 while not (directory / "pid").exists():
                     await asyncio.sleep(0.02)
             yield
@@ -54,7 +54,7 @@ async def serving(gateway: ir_gateway.Gateway) -> AsyncIterator[None]:
             await process.wait()
 
 
-async def test_names_pass_through_and_lists_of_sources_hold(tmp_path: Path) -> None:
+async def test_tls_passes_through_and_sources_are_enforced(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     trust = ssl.create_default_context(cafile=str(authority.file))
     trust.check_hostname = False
@@ -78,7 +78,7 @@ async def test_names_pass_through_and_lists_of_sources_hold(tmp_path: Path) -> N
             assert await asked(ADDRESS, trust, None, source="127.0.9.1") == ""
 
 
-async def test_a_source_in_the_header_counts_if_its_proxy_is_trusted(tmp_path: Path) -> None:
+async def test_source_in_proxy_header_counts_from_trusted_proxy(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     trust = ssl.create_default_context(cafile=str(authority.file))
     trust.check_hostname = False
@@ -103,7 +103,7 @@ async def test_a_source_in_the_header_counts_if_its_proxy_is_trusted(tmp_path: P
             assert await reached("127.0.9.1", "203.0.113.9") == ""
 
 
-def test_a_port_for_proxies_is_refused() -> None:
+def test_proxy_protocol_port_is_not_supported() -> None:
     tunnel = ProxyProtocolListener(8443, (Destination("10.1.2.3", 443, "a"),))
     gateway = ir_gateway.Gateway("ns/gw", tunnels=(tunnel,), clusters=(ir.Cluster("a", (), "tcp"),))
     generated = nginx.Generator(nginx.Capabilities.parse("1.31.0")).generate(gateway)

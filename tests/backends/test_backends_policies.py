@@ -1,4 +1,4 @@
-"""Settings of policies as directives, and snippets as text that ends nothing around it."""
+"""Policy settings as directives, and snippets that cannot close the block around them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = st.none() | st.integers(1, 1 << 24)
 
 
 @given(st.integers(1, 10**12), st.integers(0, 10**13))
-def test_a_pattern_holds_for_longer_bodies_alone(size: int, length: int) -> None:
+def test_pattern_matches_only_longer_bodies(size: int, length: int) -> None:
     pattern = re.compile(traffic_settings.longer(size))
     for each in (length, size - 1, size, size + 1):
         assert bool(pattern.match(str(each))) == (each > size)
@@ -25,7 +25,7 @@ def test_a_pattern_holds_for_longer_bodies_alone(size: int, length: int) -> None
 
 
 @given(SIZES, st.none() | st.builds(Buffers, st.integers(2, 256), st.integers(1, 1 << 20)), SIZES)
-def test_sizes_are_ones_that_nginx_takes_together(
+def test_buffer_sizes_are_consistent(
     head: int | None, buffers: Buffers | None, busy: int | None
 ) -> None:
     asked = ProxySettings(buffer_size=head, buffers=buffers, busy_buffers_size=busy)
@@ -48,21 +48,21 @@ def test_sizes_are_ones_that_nginx_takes_together(
         ('map $uri $x { default 1; "~^/(a|b){2}$" 2; }', ""),
         ("set $a ${b};", ""),
         ("location /a { if ($b) { return 204; } }", ""),
-        ("} server { listen 1; ", "line 1: a block ends that has not begun"),
-        ("add_header X y", "the last directive does not end with ;"),
-        ("a b;\nlocation / {\n return 200;", "a block does not end"),
-        ("a b;\nreturn 200 \"x;", "line 2: a quoted text does not end"),
+        ("} server { listen 1; ", "line 1: unexpected end of a block"),
+        ("add_header X y", "last directive must end with ;"),
+        ("a b;\nlocation / {\n return 200;", "unterminated block"),
+        ("a b;\nreturn 200 \"x;", "line 2: unterminated quoted string"),
         ("a b\\;c;", ""),
         ("location / { return 200 }", "line 1: unexpected }"),
         (";", "line 1: unexpected ;"),
         ("{ a b; }", "line 1: unexpected {"),
     ],
 )  # fmt: skip
-def test_a_snippet_is_whole_directives(text: str, problem: str) -> None:
-    assert snippets.trouble(text) == problem
+def test_snippet_must_be_complete_directives(text: str, problem: str) -> None:
+    assert snippets.syntax_error(text) == problem
 
 
-def test_a_route_whose_snippet_cannot_be_written_is_not_served_without_it() -> None:
+def test_route_with_invalid_snippet_is_not_served() -> None:
     snippet = Snippet("SnippetsFilter ns/s", "http.server", "set $a b")
     broken = http.Route("ns/r/0/0", http.Match(), http.Respond(204), snippets=(snippet,))
     other = http.Route("ns/o/0/0", http.Match(http.PathExact("/o")), http.Respond(204))
@@ -71,7 +71,7 @@ def test_a_route_whose_snippet_cannot_be_written_is_not_served_without_it() -> N
     made = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(
         gateway.Gateway("ns/gw", listeners=(listener,))
     )
-    why = "SnippetsFilter ns/s: http.server: the last directive does not end with ;"
+    why = "SnippetsFilter ns/s: http.server: last directive must end with ;"
     assert made.unsupported == (("ns/r/0/0", why),)
     (text,) = (f.content.decode() for p, f in made.bundle.files.items() if "a.example" in p)
     assert text.count("return 500;") == 1

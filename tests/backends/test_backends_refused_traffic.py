@@ -1,4 +1,4 @@
-"""What a real proxy does where a route has no backend, or a filter that is refused."""
+"""Real proxies with routes without a backend, or with an unsupported filter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MISSING = {"name": "missing", "port": 80}
 async def served(
     runner: Runner, kind: str, rules: list[Object], endpoint: int, directory: Path
 ) -> AsyncIterator[str]:
-    """Serve a route to the endpoint's port; give the proxy's address."""
+    """Serve a route to the endpoint's port; yield the proxy's address."""
     address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
     found = engine(kind, rules, port=PORT)
     labels = {"kubernetes.io/service-name": "s"}
@@ -53,7 +53,7 @@ async def served(
 
 
 async def called(address: str, method: str = "/pkg.Service/Call") -> grpc.StatusCode:
-    """Make a call; give the status that the client sees."""
+    """Call a method; return the status that the client receives."""
     async with grpc.aio.insecure_channel(f"{address}:{PORT}") as channel:
         try:
             call: Any = channel.unary_unary(method)
@@ -64,7 +64,7 @@ async def called(address: str, method: str = "/pkg.Service/Call") -> grpc.Status
 
 
 async def plain(address: str, request: bytes) -> bytes:
-    """Send bytes; give what comes until the proxy closes the connection."""
+    """Send bytes; return the response until the proxy closes the connection."""
     reader, writer = await asyncio.open_connection(address, PORT)
     writer.write(request)
     answer = await asyncio.wait_for(reader.read(), 30)
@@ -76,7 +76,7 @@ async def plain(address: str, request: bytes) -> bytes:
 @pytest.mark.parametrize(
     "references", [[], [MISSING], [BACKEND | {"weight": 0}], [MISSING, BACKEND | {"weight": 0}]]
 )
-async def test_a_call_without_a_usable_backend_is_unavailable(
+async def test_grpc_call_without_usable_backend_is_unavailable(
     runner: Runner, references: list[Object], tmp_path: Path
 ) -> None:
     rules = [{"backendRefs": references}]
@@ -84,14 +84,12 @@ async def test_a_call_without_a_usable_backend_is_unavailable(
         assert await called(address) is grpc.StatusCode.UNAVAILABLE
         assert await called(address, "/pkg.Service/Call.html") is grpc.StatusCode.UNAVAILABLE
         request = b"GET /a/b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-        # Who makes no call is not told that it was one.
+        # A client without gRPC gets an HTTP status.
         assert (await plain(address, request)).startswith(b"HTTP/1.1 503 ")
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-async def test_the_share_of_an_invalid_backend_is_unavailable(
-    runner: Runner, tmp_path: Path
-) -> None:
+async def test_share_of_invalid_backend_is_unavailable(runner: Runner, tmp_path: Path) -> None:
     rules = [{"backendRefs": [MISSING, BACKEND]}]
     async with (
         echoes.calls("127.0.0.1") as port,
@@ -102,7 +100,7 @@ async def test_the_share_of_an_invalid_backend_is_unavailable(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-async def test_the_answer_to_a_call_is_of_trailers_only(runner: Runner, tmp_path: Path) -> None:
+async def test_grpc_error_response_is_trailers_only(runner: Runner, tmp_path: Path) -> None:
     rules = [{"backendRefs": [MISSING]}]
     async with served(runner, "GRPCRoute", rules, 1, tmp_path) as address:
         request = (
@@ -128,7 +126,7 @@ async def test_the_answer_to_a_call_is_of_trailers_only(runner: Runner, tmp_path
         {"remove": ["Content-Length"]},
     ],
 )
-async def test_a_body_is_never_another_request(
+async def test_request_body_is_never_parsed_as_request(
     runner: Runner, edit: Object, tmp_path: Path
 ) -> None:
     seen: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The licence of NGINX Plus and its reports: who is told, and what nobody can put in between."""
+"""Licence and usage reporting of NGINX Plus, and snippets that replace it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LICENSE = [Source.parse("license=system/plus")]
 R33, R36 = (Capabilities.parse(f"1.27.2 (nginx-plus-r{release})") for release in (33, 36))
 
 
-def test_without_a_licence_there_is_nothing_to_tell() -> None:
+def test_no_mgmt_block_without_licence() -> None:
     assert plus_usage.reports(plus_usage.parse('{"endpoint": "nim.example"}'), []) is None
 
 
-def test_a_licence_alone_leaves_everything_as_nginx_plus_has_it() -> None:
+def test_licence_alone_keeps_defaults_of_nginx_plus() -> None:
     found = plus_usage.reports(plus_usage.parse(""), LICENSE)
     assert write(block.directives(found, R36)) == (
         "mgmt {\n"
@@ -30,14 +30,14 @@ def test_a_licence_alone_leaves_everything_as_nginx_plus_has_it() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.31.3", "1.25.5 (nginx-plus-r32)"])
-def test_neither_open_source_nor_what_has_no_licence_is_told(version: str) -> None:
+def test_no_mgmt_block_for_releases_without_licence(version: str) -> None:
     found = plus_usage.reports(plus_usage.parse('{"proxy": "p:1"}'), LICENSE)
     capabilities = Capabilities.parse(version)
     assert block.directives(found, capabilities) == []
     assert block.unsupported(found, capabilities) == []
 
 
-def test_a_release_that_knows_no_proxy_is_told_everything_else_and_that_is_said() -> None:
+def test_unsupported_usage_proxy_is_omitted_and_reported() -> None:
     found = plus_usage.reports(
         plus_usage.parse('{"proxy": "p:1", "endpoint": "nim.example"}'), LICENSE
     )
@@ -45,7 +45,7 @@ def test_a_release_that_knows_no_proxy_is_told_everything_else_and_that_is_said(
     assert "proxy" not in text
     assert '"endpoint=nim.example"' in text
     assert block.unsupported(found, R33) == [
-        "usage reports by a proxy need NGINX Plus R34 or newer"
+        "usage reports through a proxy require NGINX Plus R34 or newer"
     ]
     assert block.unsupported(found, R36) == []
 
@@ -63,7 +63,7 @@ def test_a_release_that_knows_no_proxy_is_told_everything_else_and_that_is_said(
         ("{", "truncated"),
     ],
 )
-def test_options_that_mean_nothing_are_refused_by_name(text: str, said: str) -> None:
+def test_invalid_options_are_rejected_by_name(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         plus_usage.parse(text)
 
@@ -77,5 +77,5 @@ def test_options_that_mean_nothing_are_refused_by_name(text: str, said: str) -> 
         ("mgmt{license_token x;}", {"mgmt"}),
     ],
 )
-def test_directives_outside_of_blocks_are_known_by_name(text: str, names: set[str]) -> None:
+def test_outermost_directives_are_found_by_name(text: str, names: set[str]) -> None:
     assert outermost(text) == names

@@ -135,9 +135,15 @@ async def test_they_are_kept_in_secrets(tmp_path: Path) -> None:
         (("--secret", "nonsense"), "nonsense must be namespace/name"),
         (("machine", "lb-1"), "--load-balancer"),
         (("machine", "lb-1", "--load-balancer", "a/b"), "exactly one of --dir and --secret"),
-        (("machine", "lb-1", "--load-balancer", "a", "--dir", "x"), "parts that are no names"),
+        (
+            ("machine", "lb-1", "--load-balancer", "a", "--dir", "x"),
+            "invalid namespace, name or host",
+        ),
         (("machine", "lb/1", "--load-balancer", "a/b", "--dir", "x"), "is not of the form"),
-        (("machine", "Lb", "--load-balancer", "a/b", "--dir", "x"), "parts that are no names"),
+        (
+            ("machine", "Lb", "--load-balancer", "a/b", "--dir", "x"),
+            "invalid namespace, name or host",
+        ),
         (("machine", "lb-1", "--load-balancer", "a/b", "--dir", "none"), "none/ca.crt"),
     ],
 )

@@ -63,7 +63,7 @@ def test_the_policy_is_named_by_its_place_in_the_object(tmp_path: Path) -> None:
     assert found["schema"]["limit"] == {"type": "TokenBucket", "rate": 5, "burst": 10}
     assert (found["servers"], found["logged"]) == (["http://10.0.0.1"], True)
     assert found["user"]["groups"] == ["system:authenticated"]
-    assert found["problems"][0].startswith("spec.dispatchPolicies[0].rules[0] is refused: verbs")
+    assert found["problems"][0].startswith("spec.dispatchPolicies[0].rules[0] is rejected: verbs")
 
 
 def test_a_service_account_has_its_groups(tmp_path: Path) -> None:

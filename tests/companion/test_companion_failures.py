@@ -1,4 +1,4 @@
-"""What is said of failures, and how often."""
+"""Content and rate of the failure log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_reason_is_said_at_once_and_then_once_a_minute_with_the_number_left_ou
     assert said == [
         "connector: cluster c-a, endpoint [::1]:443: no",
         "connector: cluster c-a, endpoint [::1]:443: another",
-        "connector: cluster c-a, endpoint [::1]:443: no (4 more since it was last said)",
+        "connector: cluster c-a, endpoint [::1]:443: no (4 more since the last message)",
     ]
 
 
@@ -29,4 +29,4 @@ def test_reasons_that_never_end_are_forgotten() -> None:
     for number in range(3 * MAX_MESSAGES):
         failures.record(ONE, str(number))
     assert len(said) == 3 * MAX_MESSAGES
-    assert len(failures._said) <= MAX_MESSAGES
+    assert len(failures._logged) <= MAX_MESSAGES

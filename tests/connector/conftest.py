@@ -1,4 +1,4 @@
-"""What the connector's tests share."""
+"""Fixtures of the TLS connector's tests."""
 
 from __future__ import annotations
 

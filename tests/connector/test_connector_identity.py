@@ -1,4 +1,4 @@
-"""Which certificates have the names that were asked for."""
+"""Matching of certificates' names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ URI: Literal["uri"] = "uri"
 
 
 def having(directory: Path, *names: x509.GeneralName) -> dict[str, Any]:
-    """Give a real certificate as ``ssl`` shows it to the one it is presented to."""
+    """Return a real certificate as ``ssl`` represents a peer's certificate."""
     authority = Authority(directory)
     server_context = authority.server("common.example", *names)
     client_context = ssl.create_default_context(cafile=str(authority.file))
@@ -92,9 +92,9 @@ def test_the_common_name_is_no_name(tmp_path: Path) -> None:
     certificate = having(tmp_path)
     assert certificate["subject"] == ((("commonName", "common.example"),),)
     assert not san_match.matches_any_san(certificate, [Name(DNS, "common.example")])
-    assert san_match.shown(certificate) == "no names"
+    assert san_match.format_names(certificate) == "no names"
 
 
 def test_what_a_certificate_says_cannot_forge_a_line_of_the_log() -> None:
-    shown = san_match.shown({"subjectAltName": (("URI", "x\n2026 [error] forged"),)})
+    shown = san_match.format_names({"subjectAltName": (("URI", "x\n2026 [error] forged"),)})
     assert "\n" not in shown

@@ -122,7 +122,7 @@ async def test_the_certificate_of_the_gateway_is_shown(
     assert await connector.exchange() == b"hello"
     assert connector.log == ""
     assert await connector.exchange(name="without.sock") == b""
-    assert "TLS failed: " in connector.log or "lost before any answer: " in connector.log
+    assert "TLS failed: " in connector.log or "lost before any response: " in connector.log
 
 
 @pytest.mark.parametrize("offered", ["", "h2"])

@@ -56,7 +56,7 @@ class Handshake:
         context = ssl.create_default_context(cafile=str(authority.file))
         context.check_hostname = False
         self.near = DownstreamConnection(Target(to(443, authority), context), FailureLog())
-        self.far = self.near._far
+        self.far = self.near._upstream
         self.nginx, self.wire = Transport(), Transport()
         self.near.transport = cast(asyncio.Transport, cast(Any, self.nginx))
         self._received, self._ready = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -68,7 +68,7 @@ class Handshake:
             self.endpoint.do_handshake()
 
     def turn(self) -> None:
-        """Give each side what the other has sent."""
+        """Pass to each side what the other has sent."""
         self.far.data_received(self._ready.read())
         self._received.write(self.wire.taken())
 
@@ -102,7 +102,7 @@ async def test_what_came_early_is_followed_by_more_only_when_it_was_taken(tmp_pa
     shake.turn()
     shake.endpoint.do_handshake()
     shake.wire.on_write = shake.far.pause_writing
-    shake.near._go_on()
+    shake.near._start_relaying()
     assert not shake.nginx.is_reading()
     shake.far.resume_writing()
     assert shake.nginx.is_reading()

@@ -106,7 +106,7 @@ async def test_missing_definitions_are_named_waited_for_and_picked_up(cluster: C
     try:
         told = await replica.until(lambda status, text: "Gateway (" in text)
         assert told.startswith("waiting for ")
-        assert "Gateway (gateways.gateway.networking.k8s.io/v1 is not served here)" in told
+        assert "Gateway (gateways.gateway.networking.k8s.io/v1 is not served)" in told
         assert "gatewayclasses.gateway.networking.k8s.io/v1" in told
         assert "without TCPRoute (tcproutes.gateway.networking.k8s.io/v1" in told
         for each in needed:

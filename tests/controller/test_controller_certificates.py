@@ -1,4 +1,4 @@
-"""A certificate that expires while nothing changes: what a whole controller tells of it."""
+"""A controller records Events and status for a certificate that expires without other changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
 
 
 def pair(authority: Authority, ends: float) -> dict[str, str]:
-    """Give a certificate that ends in so many seconds, and its key."""
+    """Return a certificate that expires in so many seconds, and its key."""
     found = authority.issue("x", x509.DNSName(NAME), ends=timedelta(seconds=ends))
     chain, key = (base64.b64encode(file.read_bytes()).decode() for file in found)
     return {"certData": chain, "keyData": key}

@@ -1,4 +1,4 @@
-"""A controller process creates again what somebody deletes of a data plane, of every kind."""
+"""A controller process recreates deleted objects of a data plane, of every kind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEPLOYMENT: dict[str, Any] = {
     "podDisruptionBudget": {"minAvailable": 1},
 }
 GATEWAY_OF = {kind: "daemon" if kind is DAEMON_SETS else "web" for kind in KINDS}
-"""Which Gateway has an object of each kind."""
+"""Gateway that has an object of each kind."""
 
 Uids = dict[tuple[str, str], str]
 """The uid of each object that a Gateway owns, by kind and name."""

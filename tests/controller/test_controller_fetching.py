@@ -1,4 +1,4 @@
-"""What objects refer to by URL is fetched, kept fresh, and kept when it cannot be."""
+"""Periodic fetches of URLs, which keep the last result when a fetch fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gatehouse.controller.url_fetcher import MAX_BYTES, Fetcher
 
 
 class Told:
-    """What a fetcher told, with a way to wait for it."""
+    """Results reported by a fetcher, with a way to wait for them."""
 
     def __init__(self) -> None:
         self.all: list[tuple[Fetch, Fetched | None]] = []
@@ -62,7 +62,7 @@ async def test_it_is_fetched_again_and_told_when_it_changed(
     server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.serve(b"first")
-    fetcher.want([Fetch(server.url, server.authority, every=0.05)])
+    fetcher.set_desired([Fetch(server.url, server.authority, every=0.05)])
     assert await told.next() == Fetched(server.body)
     await asked(server, 3)
     assert len(told.all) == 1
@@ -75,7 +75,7 @@ async def test_what_was_fetched_stays_while_the_server_is_away(
     server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.serve(b"first")
-    fetcher.want([Fetch(server.url, server.authority, every=0.02)])
+    fetcher.set_desired([Fetch(server.url, server.authority, every=0.02)])
     first = await told.next()
     server.status = 503
     await asked(server, 3)
@@ -90,8 +90,8 @@ async def test_what_cannot_be_fetched_is_told_and_tried_again(
     status: int, server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.status = status
-    fetcher.want([Fetch(server.url, server.authority)])
-    assert await told.next() == Fetched(problem=f"answered {status}")
+    fetcher.set_desired([Fetch(server.url, server.authority)])
+    assert await told.next() == Fetched(problem=f"HTTP status {status}")
     server.serve(b"later")
     server.status = 200
     assert await told.next() == Fetched(server.body)
@@ -101,15 +101,15 @@ async def test_an_answer_without_end_is_not_taken(
     server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.body = b"x" * (MAX_BYTES + 1)
-    fetcher.want([Fetch(server.url, server.authority)])
-    assert await told.next() == Fetched(problem=f"answered more than {MAX_BYTES} bytes")
+    fetcher.set_desired([Fetch(server.url, server.authority)])
+    assert await told.next() == Fetched(problem=f"response is larger than {MAX_BYTES} bytes")
 
 
 async def test_a_server_that_nobody_vouches_for_is_not_believed(
     server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.serve(b"first")
-    fetcher.want([Fetch(server.url)])
+    fetcher.set_desired([Fetch(server.url)])
     found = await told.next()
     assert found is not None
     assert "certificate" in found.problem
@@ -121,11 +121,11 @@ async def test_what_is_not_wanted_any_more_is_forgotten(
 ) -> None:
     server.serve(b"first")
     often, seldom = (Fetch(server.url, server.authority, every) for every in (0.05, 60.0))
-    fetcher.want([often])
+    fetcher.set_desired([often])
     await told.next()
-    fetcher.want([seldom])
+    fetcher.set_desired([seldom])
     assert await told.next() == Fetched(server.body)
-    fetcher.want([])
+    fetcher.set_desired([])
     assert await told.next() is None
     before = len(server.asked)
     await asyncio.sleep(0.2)

@@ -53,7 +53,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_what_is_released_is_what_a_look_at_everything_releases(steps: list[Any]) -> None:
+def test_release_ready_equals_full_scan(steps: list[Any]) -> None:
     holding, plain, now, number = DeferredStatuses(), Plain(), 0.0, 0
     served: dict[Key, int] = dict.fromkeys(GATEWAYS, 0)
     news: set[Key] = set()
@@ -79,7 +79,7 @@ def test_what_is_released_is_what_a_look_at_everything_releases(steps: list[Any]
                 news.clear()
 
 
-def test_nothing_is_remembered_of_what_went() -> None:
+def test_deferred_statuses_are_empty_after_release() -> None:
     holding = DeferredStatuses()
     for number in range(3):
         for key in OBJECTS:

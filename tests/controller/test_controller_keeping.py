@@ -1,4 +1,4 @@
-"""Objects that are kept for others: made, mended, told of, and taken away again."""
+"""Owned objects: created, repaired, with status, and deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WATCHED = (LIMITS, resources.UPSTREAM_CLUSTERS)
 
 
 def found(most: int, *data_planes: str, name: str = A) -> CompileResult:
-    """Give a pass in which a cluster's limit is spread over data planes."""
+    """Return a compile result in which a cluster's limit is divided among data planes."""
     limit = LimitAllocation("s", "globalAllocate", InFlight(most), InFlight(most // 2))
     made = Allocation((limit,), tuple(("ns", each) for each in data_planes))
     key: Key = ("UpstreamCluster", "", name)
@@ -86,7 +86,7 @@ async def names(client: kube.Client) -> set[str]:
 
 
 async def most(client: kube.Client, name: str, where: str = "spec") -> int | None:
-    """Give the one limit that an object tells of."""
+    """Return the only limit in the status of an object."""
     fields = {"spec": "limitItemConfigurations", "status": "limitItemStatuses"}
     try:
         said = (await client.get(LIMITS, name)).get(where) or {}

@@ -78,7 +78,7 @@ class Estate:
         await self.client.patch(PODS, name, {"metadata": {"labels": {LABEL: value}}}, "default")
 
     async def take_lease(self) -> None:
-        """Hold the Lease as somebody else does who is alive."""
+        """Hold the Lease as another live process."""
         lease = await self.client.get(LEASES, LEASE.name, LEASE.namespace)
         taken = {**lease["spec"], "holderIdentity": "somebody else"}
         await self.client.update(LEASES, {**lease, "spec": taken})
@@ -137,7 +137,7 @@ async def test_both_replicas_are_ready_and_the_label_follows_the_leader(estate: 
 
 
 async def test_a_leader_takes_the_label_from_pods_that_cannot(estate: Estate) -> None:
-    """The Pod of a lost node keeps its label until somebody else removes it."""
+    """The Pod of a lost node keeps its label until another controller removes it."""
     await estate.pod("lost", labelled=True)
     await estate.pod("a")
     await estate.replica("a").until_ready()

@@ -1,4 +1,4 @@
-"""Load balancers outside cost nothing until somebody asks for one."""
+"""Load balancers outside the cluster cost nothing until one is requested."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_nothing_is_read_and_no_node_watched_until_a_load_balancer_is_aske
         await client.create(resources.SERVICES, {**service, "spec": {"ports": [{"port": 80}]}})
         await until_seen(informers["Service"], ("default", "s"))
         assert decoded == []
-        assert made.figures() == {}
+        assert made.metrics() == {}
         assert not made.watching_nodes()
         spec = {"hosts": [{"url": "http://127.0.0.1:9/api"}]}
         asked = {"metadata": {"name": "lb", "namespace": "default"}, "spec": spec}

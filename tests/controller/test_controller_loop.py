@@ -281,7 +281,7 @@ async def test_a_part_that_an_instance_refuses_is_said_of_the_object_it_was_made
     story.fleet.on_report("ns/gw")
 
     def refused() -> str:
-        """Give why the route is not accepted, whose only rule is refused."""
+        """Return why the route is not accepted, whose only rule is rejected."""
         status = gateway_api.merge_status(None, story.written.now[HTTP_ROUTE], "T") or {}
         conditions = {item["type"]: item for item in status["parents"][0]["conditions"]}
         assert "PartiallyInvalid" not in conditions

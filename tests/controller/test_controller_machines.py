@@ -1,4 +1,4 @@
-"""What is known of machines outside: by real agents, over the real channel, without a cluster."""
+"""Reports of external machines: by real agents, over the real channel, without a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir import load_balancing as lb
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
-from gatehouse.controller.load_balancers.metrics import figures
+from gatehouse.controller.load_balancers.metrics import host_metrics
 from gatehouse.controller.metrics import collector_registry
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane import upstream_name
@@ -87,7 +87,7 @@ async def test_who_is_missed_is_said_to_be_away_only_after_a_while(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machines, "DISCONNECT_GRACE_SECONDS", 0.3)
-    plane.fleet.want([asked("lb-1", "lb-2")])
+    plane.fleet.set_desired([asked("lb-1", "lb-2")])
     assert {each.error for each in plane.reports().values()} == {""}
     assert plane.fleet.version(BALANCER) == ""
     async with asyncio.timeout(5):
@@ -99,7 +99,7 @@ def test_only_machines_that_are_asked_for_are_somebody() -> None:
     fleet = machines.MachineFleet(AgentServer(nobody), lambda: None)
     with pytest.raises(Unavailable):
         fleet.identify(Name("edge", "front", "lb-1").uri)
-    fleet._wanted = {BALANCER: asked("lb-1")}
+    fleet._desired = {BALANCER: asked("lb-1")}
     assert fleet.identify(Name("edge", "front", "lb-1").uri) == Identity(BALANCER, "lb-1")
     with pytest.raises(Unavailable, match="has no host 'lb-2'"):
         fleet.identify(Name("edge", "front", "lb-2").uri)
@@ -117,12 +117,12 @@ async def test_what_was_known_of_a_machine_counts_for_a_while_after_its_line_bro
     plane: Plane, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = asked("lb-1")
-    plane.fleet.want([wanted])
+    plane.fleet.set_desired([wanted])
     machine = Machine(place, "lb-1", plane.port)
     machine.certify(plane.authority, "edge/front")
 
     async def served() -> bool:
-        plane.fleet.want([wanted])
+        plane.fleet.set_desired([wanted])
         report = plane.reports()["lb-1"]
         return bool(report.version) and report.version == plane.fleet.version(BALANCER)
 
@@ -141,13 +141,13 @@ async def test_figures_of_every_machine_are_measured_from_outside(
     plane: Plane, place: Path
 ) -> None:
     wanted = asked("lb-1", "lb-2")
-    plane.fleet.want([wanted])
+    plane.fleet.set_desired([wanted])
     machine = Machine(place, "lb-1", plane.port)
     machine.certify(plane.authority, "edge/front")
     known = Balancer(KEY, front.Compiled(wanted), {})
 
     async def served() -> bool:
-        plane.fleet.want([wanted])
+        plane.fleet.set_desired([wanted])
         known.reports = plane.reports()
         report = known.reports["lb-1"]
         return bool(report.version) and report.version == plane.fleet.version(BALANCER)
@@ -170,7 +170,7 @@ async def test_figures_of_every_machine_are_measured_from_outside(
 async def measured(plane: Plane, known: Balancer) -> str:
     nobody_else = nginx_plus.Fleet(lambda _name, _report: None)
     server = HealthServer(
-        lambda: "", collector_registry(lambda: figures([known], nobody_else, plane.fleet))
+        lambda: "", collector_registry(lambda: host_metrics([known], nobody_else, plane.fleet))
     )
     where = free_port()
     await server.start(f"127.0.0.1:{where}")

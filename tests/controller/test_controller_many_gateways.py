@@ -1,4 +1,4 @@
-"""What a change of one Gateway costs among many: what it costs among few."""
+"""The cost of a change of one Gateway does not depend on the number of Gateways."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW, MANY = 20, 200
 
 
 async def costs(kind: str, gateways: int, directory: Path) -> dict[str, int]:
-    """Give the steps of each change among so many Gateways, of whose agents no other is told.
+    """Return the steps of each change among so many Gateways; agents of others get nothing.
 
     Two of those others have as many agents as there are Gateways.
     """
@@ -83,7 +83,7 @@ def change(estate: Estate, chance: random.Random) -> None:
 
 
 def stated(estate: Estate) -> dict[object, object]:
-    """Give all statuses, what was made for Gateways, and what each is served."""
+    """Return all statuses, the provisioned objects of Gateways, and what each is served."""
     store, delivery = estate.store, estate.controller.delivery
     shown: dict[object, object] = {
         key: (_timeless(each.get("status")), each.get("spec"), each["metadata"].get("labels"))
@@ -126,7 +126,7 @@ async def test_what_a_history_leads_to_is_what_its_end_alone_leads_to(
 
 
 def made_for(estate: Estate, name: str) -> set[str]:
-    """Give the kinds of what there is of a Gateway's data plane."""
+    """Return the kinds of the existing objects of a Gateway's data plane."""
     return {
         kind
         for (kind, _, _), obj in estate.store.objects.items()

@@ -1,4 +1,4 @@
-"""Moments: which of them have passed is told once, and again when the clock says otherwise."""
+"""Deadlines: each is reported once when it has passed, and again if the clock is set back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLUSTER: Key = ("UpstreamCluster", "", "a.example")
 
 
 class Inputs:
-    """What was told, and the clock."""
+    """Recorded inputs and a settable clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -36,7 +36,7 @@ def inputs() -> Inputs:
     return Inputs()
 
 
-def test_what_passed_is_told_when_it_is_named_and_when_time_passes(inputs: Inputs) -> None:
+def test_deadlines_report_passed_ones_when_added_and_when_time_passes(inputs: Inputs) -> None:
     named: Table[Key, tuple[int, ...]] = Table({CLUSTER: (900, 1000, 1010)})
     assert inputs.moments.update(named)
     assert inputs.known(900, 1000, 1010) == [True, True, False]
@@ -50,7 +50,7 @@ def test_what_passed_is_told_when_it_is_named_and_when_time_passes(inputs: Input
     assert inputs.moments.next_wakeups() == []
 
 
-def test_what_nobody_names_any_more_is_forgotten(inputs: Inputs) -> None:
+def test_deadlines_drop_inputs_that_are_not_referenced(inputs: Inputs) -> None:
     inputs.moments.update(Table({CLUSTER: (900, 1010)}))
     inputs.moments.update(Table({CLUSTER: (1010,)}))
     assert inputs.known(900, 1010) == [None, False]
@@ -58,7 +58,7 @@ def test_what_nobody_names_any_more_is_forgotten(inputs: Inputs) -> None:
     assert inputs.moments.next_wakeups() == []
 
 
-def test_a_clock_that_is_set_back_is_believed(inputs: Inputs) -> None:
+def test_deadlines_follow_clock_that_is_set_back(inputs: Inputs) -> None:
     named: Table[Key, tuple[int, ...]] = Table({CLUSTER: (900,)})
     inputs.moments.update(named)
     inputs.now = 800.0

@@ -1,4 +1,4 @@
-"""What the data planes' reports make of a Gateway's Programmed condition."""
+"""The Programmed condition of a Gateway as a function of its data plane's reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def report(**instance: Any) -> DataPlaneReport:
     return DataPlaneReport("ns/gw", desired="v2", instances=instances)
 
 
-def test_nobody_connected_is_pending_with_the_reason_known() -> None:
+def test_programmed_is_pending_without_connected_instances() -> None:
     alone = evaluate(None, report(), 1, served=False)
     assert alone.state.message == "waiting for the data plane to connect"
     trouble = "cannot create Deployment ns/gw: forbidden"
@@ -32,16 +32,16 @@ def test_nobody_connected_is_pending_with_the_reason_known() -> None:
     ).state == ProgrammedInput(programmed=False, message=trouble)
 
 
-def test_confirmation_is_remembered_with_its_generation() -> None:
+def test_programmed_stores_confirmed_generation() -> None:
     standing = evaluate(None, report(desired="v2", confirmed="v2"), 7, served=True)
     assert (standing.state.programmed, standing.generation) == (True, 7)
 
 
-def test_an_instance_that_has_not_confirmed_does_not_make_it_blink() -> None:
+def test_programmed_stays_while_new_instance_has_not_confirmed() -> None:
     assert evaluate(CONFIRMED, report(desired="v2", confirmed="v1"), 1, served=False) is CONFIRMED
 
 
-def test_an_instance_whose_proxy_serves_nothing_ends_it_and_is_named() -> None:
+def test_programmed_is_false_when_proxy_of_an_instance_is_down() -> None:
     dead = report(desired="v2", unhealthy="NGINX is not healthy: PID: 18 is not running")
     standing = evaluate(CONFIRMED, dead, 1, served=False)
     assert standing.state == ProgrammedInput(
@@ -52,7 +52,7 @@ def test_an_instance_whose_proxy_serves_nothing_ends_it_and_is_named() -> None:
     assert served == CONFIRMED
 
 
-def test_trouble_is_said_of_what_is_still_true_and_of_what_is_not_true_yet() -> None:
+def test_programmed_message_has_provisioning_error() -> None:
     confirmed = report(desired="v2", confirmed="v2")
     held = evaluate(
         CONFIRMED, confirmed, 1, ProvisioningError("Service ns/gw: no answer"), served=True
@@ -68,7 +68,7 @@ def test_trouble_is_said_of_what_is_still_true_and_of_what_is_not_true_yet() -> 
     assert mended == ProgrammedState(ProgrammedInput(programmed=True), 2)
 
 
-def test_a_quota_is_a_reason_of_its_own() -> None:
+def test_programmed_reason_is_no_resources_when_quota_is_exceeded() -> None:
     refused = ProvisioningError("Service ns/gw: exceeded quota", quota_exceeded=True)
     nobody = evaluate(None, report(), 1, refused, served=False)
     assert nobody.state == ProgrammedInput(
@@ -79,7 +79,7 @@ def test_a_quota_is_a_reason_of_its_own() -> None:
     assert evaluate(CONFIRMED, confirmed, 1, refused, served=True).state.programmed
 
 
-def test_fewer_pods_than_asked_for_serve_what_is_newest() -> None:
+def test_programmed_is_true_when_fewer_pods_serve_newest_generation() -> None:
     fewer = ProvisioningError(
         "Deployment ns/gw: exceeded quota", quota_exceeded=True, degraded=True
     )
@@ -90,17 +90,17 @@ def test_fewer_pods_than_asked_for_serve_what_is_newest() -> None:
     assert (none.state.programmed, none.state.reason) == (False, "NoResources")
 
 
-def test_what_is_on_its_way_after_the_gateway_does_not_keep_it_waiting() -> None:
+def test_programmed_ignores_later_publications() -> None:
     assert evaluate(None, report(desired="v2", confirmed="v1"), 1, served=True).state.programmed
 
 
-def test_a_newer_gateway_is_pending_until_confirmed() -> None:
+def test_programmed_is_pending_until_newer_generation_is_confirmed() -> None:
     pending = evaluate(CONFIRMED, report(desired="v2", confirmed="v1"), 2, served=False)
     assert (pending.state.programmed, pending.state.reason) == (False, "Pending")
     assert evaluate(pending, report(desired="v2", confirmed="v2"), 2, served=True).state.programmed
 
 
-def test_a_refusal_is_invalid_in_the_proxys_own_words() -> None:
+def test_programmed_is_invalid_with_message_of_proxy() -> None:
     standing = evaluate(
         CONFIRMED, report(desired="v2", confirmed="v1", error="[emerg] no"), 1, served=False
     )
@@ -119,5 +119,7 @@ def test_a_refusal_is_invalid_in_the_proxys_own_words() -> None:
         ({"desired": "v1", "confirmed": "v1"}, False),
     ],
 )
-def test_settled_means_that_nothing_is_on_its_way(instance: dict[str, str], expected: bool) -> None:
+def test_is_settled_when_no_confirmation_is_pending(
+    instance: dict[str, str], expected: bool
+) -> None:
     assert is_settled(report(**instance)) is expected

@@ -1,4 +1,4 @@
-"""A whole controller provisions at a real API server: what fails is told, all else goes on."""
+"""A whole controller provisions at a real API server: failures are reported, the rest continues."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Cluster:
             return None
 
     async def programmed(self, name: str) -> tuple[str, str]:
-        """Give the status and message of a Gateway's Programmed."""
+        """Return status and message of a Gateway's Programmed condition."""
         found = await self.client.get(GATEWAYS, name, "default")
         for each in found.get("status", {}).get("conditions", ()):
             if each["type"] == "Programmed":
@@ -91,7 +91,7 @@ class Cluster:
         return "", ""
 
     async def reason(self, name: str) -> str:
-        """Give the reason of a Gateway's Programmed."""
+        """Return the reason of a Gateway's Programmed condition."""
         found = await self.client.get(GATEWAYS, name, "default")
         conditions = found.get("status", {}).get("conditions", ())
         return next((each["reason"] for each in conditions if each["type"] == "Programmed"), "")
@@ -104,7 +104,7 @@ class Cluster:
         ]
 
     async def versions(self) -> dict[tuple[str, str], str]:
-        """Give the resource version of everything that a controller writes, but for Events."""
+        """Return the resource versions of all objects that a controller writes, except Events."""
         return {
             (resource.kind, found["metadata"]["name"]): found["metadata"]["resourceVersion"]
             for resource in (*KINDS, GATEWAYS, GATEWAY_CLASSES)
@@ -246,14 +246,14 @@ async def test_somebody_elses_object_of_the_name_is_left_alone(cluster: Cluster)
         await cluster.gateway("free")
         await until(lambda: cluster.deployment("free"))
         _, message = await until(
-            lambda: cluster.programmed("taken"), lambda now: "not ours" in now[1]
+            lambda: cluster.programmed("taken"), lambda now: "not managed" in now[1]
         )
-        assert message.startswith(f"Service default/{name} exists and is not ours")
+        assert message.startswith(f"Service default/{name} exists and is not managed by Gatehouse")
         assert await until(lambda: cluster.events("taken"))
         now = await cluster.client.get(SERVICES, name, "default")
         assert now == theirs
         await cluster.client.delete(SERVICES, name, "default")
-        await until(lambda: cluster.programmed("taken"), lambda now: "not ours" not in now[1])
+        await until(lambda: cluster.programmed("taken"), lambda now: "not managed" not in now[1])
         assert (await cluster.client.get(SERVICES, name, "default"))["spec"]["selector"] != theirs[
             "spec"
         ]["selector"]

@@ -1,4 +1,4 @@
-"""What the counter's tests share."""
+"""Fixtures of the rate limit service's tests."""
 
 from __future__ import annotations
 

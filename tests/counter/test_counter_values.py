@@ -1,4 +1,4 @@
-"""Which buckets requests draw from, and when Redis is looked for again."""
+"""Token buckets of requests, and probing of Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _request(*found: Any, **fields: Any) -> rls_pb2.RateLimitRequest:
 
 
 def test_a_descriptor_is_a_bucket() -> None:
-    assert descriptors.draws(_request(limit(10, 20), limit(1, 2, "t"))) == [
+    assert descriptors.take_requests(_request(limit(10, 20), limit(1, 2, "t"))) == [
         TakeRequest("d:c:s", 10, 20),
         TakeRequest("d:c:t", 1, 2),
     ]
@@ -28,12 +28,12 @@ def test_a_descriptor_is_a_bucket() -> None:
 
 def test_entries_may_come_in_any_order() -> None:
     entries = [("rate", "1"), ("schema", "s"), ("burst", "2"), ("cluster", "c")]
-    assert descriptors.draws(_request(descriptor(*entries))) == [TakeRequest("d:c:s", 1, 2)]
+    assert descriptors.take_requests(_request(descriptor(*entries))) == [TakeRequest("d:c:s", 1, 2)]
 
 
 def test_names_cannot_be_made_to_meet() -> None:
     made = [
-        descriptors.draws(_request(limit(1, 1, schema, cluster), domain=domain))[0].bucket
+        descriptors.take_requests(_request(limit(1, 1, schema, cluster), domain=domain))[0].bucket
         for domain, cluster, schema in (
             ("d", "a:b", "c"), ("d", "a", "b:c"), ("d:a", "b", "c"), ("d", "a%3Ab", "c"),
             ("d", "a", "b c"), ("d", "a", "b\n"), ("d", "{a}", "b"),
@@ -51,34 +51,34 @@ def test_how_many_tokens_are_wanted() -> None:
     huge = limit(1, 2)
     huge.hits_addend.CopyFrom(wrappers_pb2.UInt64Value(value=2**64 - 1))
     request = _request(limit(1, 2), own, none, huge, hits_addend=3)
-    assert [each.wanted for each in descriptors.draws(request)] == [3, 7, 0, MAX_TOKENS + 1]
-    assert descriptors.draws(_request(limit(1, 2)))[0].wanted == 1
+    assert [each.tokens for each in descriptors.take_requests(request)] == [3, 7, 0, MAX_TOKENS + 1]
+    assert descriptors.take_requests(_request(limit(1, 2)))[0].tokens == 1
 
 
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ((), "0 descriptors"),
-        ((limit(1, 1),) * 65, "65 descriptors"),
-        ((descriptor(),), "not none"),
-        ((descriptor(("remote_address", "1.2.3.4")),), "not remote_address"),
-        ((limit(1, 1, path="/"),), "not cluster, schema, rate, burst, path"),
-        ((descriptor(("cluster", "a"), ("cluster", "b")),), "not cluster, cluster"),
+        ((), "is 0"),
+        ((limit(1, 1),) * 65, "is 65"),
+        ((descriptor(),), "are none"),
+        ((descriptor(("remote_address", "1.2.3.4")),), "are remote_address"),
+        ((limit(1, 1, path="/"),), "are cluster, schema, rate, burst, path"),
+        ((descriptor(("cluster", "a"), ("cluster", "b")),), "are cluster, cluster"),
         ((limit(1, 1, schema=""),), "cluster or schema is empty"),
         ((limit(1, 1, cluster=""),), "cluster or schema is empty"),
-        ((limit(0, 1),), "rate is '0'"),
-        ((limit(1, 0),), "burst is '0'"),
-        ((limit(-1, 1),), "rate is '-1'"),
-        ((limit("1.5", 1),), "rate is '1.5'"),
-        ((limit("\u0661", 1),), "rate is"),
-        ((limit(1, MAX_TOKENS + 1),), "burst is '1000000001'"),
-        ((limit(1, "9" * 5000),), "burst is"),
-        ((limit(1, 1), limit(1, "")), "burst is ''"),
+        ((limit(0, 1),), "rate must be 1 to 1000000000, is '0'"),
+        ((limit(1, 0),), "burst must be 1 to 1000000000, is '0'"),
+        ((limit(-1, 1),), "rate must be 1 to 1000000000, is '-1'"),
+        ((limit("1.5", 1),), "rate must be 1 to 1000000000, is '1.5'"),
+        ((limit("\u0661", 1),), "rate must be"),
+        ((limit(1, MAX_TOKENS + 1),), "burst must be 1 to 1000000000, is '1000000001'"),
+        ((limit(1, "9" * 5000),), "burst must be"),
+        ((limit(1, 1), limit(1, "")), "burst must be 1 to 1000000000, is ''"),
     ],
 )
 def test_requests_that_no_bucket_follows_from(found: Any, said: str) -> None:
     with pytest.raises(MalformedError) as error:
-        descriptors.draws(_request(*found))
+        descriptors.take_requests(_request(*found))
     assert said in str(error.value)
 
 

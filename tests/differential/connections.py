@@ -1,4 +1,4 @@
-"""Clients that send requests byte for byte, over HTTP/1.1 or HTTP/2, in the clear or with TLS."""
+"""Clients that send requests byte for byte, over HTTP/1.1 or HTTP/2, in plain text or with TLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Seen:
-    """A response, and what its backend saw (empty if none was asked). 0: the handshake failed."""
+    """A response, and what its backend received (empty without one). 0: the handshake failed."""
 
     def __init__(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         self.status, self.headers, self.body = status, headers, body
@@ -27,7 +27,7 @@ REFUSED = Seen(0, [], b"")
 
 
 class Client:
-    """Keeps a connection for each port, name of the handshake and version of HTTP."""
+    """Keeps a connection for each port, SNI and HTTP version."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -37,7 +37,7 @@ class Client:
         self._kept: dict[tuple[int, str | None], Streams] = {}
 
     async def send(self, request: Request) -> Seen:
-        """Send a request and read the answer."""
+        """Send a request and read the response."""
         key = (request.port, request.sni)
         if request.version == 2:
             streams = await self._opened(request)
@@ -51,7 +51,7 @@ class Client:
             return REFUSED
         self._kept[key] = streams
         seen = await _first(streams, request)
-        # Requests of many names would keep many connections.
+        # Requests for many hostnames would keep many connections.
         if dict(seen.headers).get("connection") == "close" or request.port != 8080:
             self._kept.pop(key)[1].close()
         return seen
@@ -72,7 +72,7 @@ class Client:
             return None
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close all connections."""
         for _, writer in self._kept.values():
             writer.close()
 

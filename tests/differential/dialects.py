@@ -1,4 +1,4 @@
-"""Proxies differ where the specification leaves them a choice; what each of them chooses."""
+"""Differences between proxies where the specification permits them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Adaptation = Callable[[Request, Expected, Seen], Expected | None]
 
 @dataclass(frozen=True)
 class Dialect:
-    """A proxy, and what it makes of the oracle's choices."""
+    """A proxy, and its choices where the specification leaves them open."""
 
     name: str
     runner: Runner
     adapted: Adaptation
-    """Gives what is expected of this proxy; None where nothing is."""
+    """Returns the expected response of this proxy; None if any is permitted."""
     patterns_see: Callable[[str], bytes | None]
-    """Gives what of a target regular expressions are compared with."""
+    """Returns the part of a target that regular expressions match."""
 
 
 def _nginx(_: Request, expected: Expected, __: Seen) -> Expected:
@@ -34,12 +34,12 @@ def _envoy(request: Request, expected: Expected, seen: Seen) -> Expected | None:
     if expected.status == 400 or _unsaid(request, expected):
         return None
     if request.header("content-type") == "application/grpc" and expected.status != 200:
-        # CHOICE: a call that is not forwarded fails as calls do, which has the status 200.
+        # CHOICE: a gRPC call that is not forwarded fails as calls do, which has the status 200.
         failed = dict(seen.headers).get("grpc-status", "0") != "0"
         return Expected(200) if failed else expected
     if request.header("upgrade") and seen.status == 200:
-        # CHOICE: of an answer that does not upgrade a connection the body is left out, so that
-        # nobody can say which backend it is from.
+        # CHOICE: the body of a response that does not upgrade a connection is removed, so that its
+        # backend is unknown.
         return Expected(expected.status)
     if expected.path is None and expected.backends:
         # CHOICE: paths are sent as they are compared.
@@ -48,28 +48,29 @@ def _envoy(request: Request, expected: Expected, seen: Seen) -> Expected | None:
 
 
 def _unsaid(request: Request, expected: Expected) -> bool:
-    """Whether the answer hangs on what is Envoy's own to decide."""
+    """Return whether Envoy is free to choose the response."""
     names = [name.lower() for name, _ in request.headers]
     path, _, query = request.target.partition("?")
     return (
-        # CHOICE: of lines of one name each may match.
+        # CHOICE: of several lines of one header each may match.
         len(names) != len(set(names))
-        # CHOICE: names that can be written in several ways are looked for in the whole query.
+        # CHOICE: names with several spellings are searched in the whole query.
         or "%C3%A9=" in query
         or "a%5B0%5D=" in query
-        # CHOICE: a parameter without a value is one that is empty.
+        # CHOICE: a parameter without a value equals an empty one.
         or (query != "" and any("=" not in part for part in query.split("&")))
-        # CHOICE: the port that was asked for stays in a redirection to a name under a wildcard.
+        # CHOICE: the requested port stays in a redirect to a hostname under a wildcard.
         or (bool(expected.location) and ":" in request.asked)
         or _odd(path, redirected=bool(expected.location))
     )
 
 
 def _odd(path: str, *, redirected: bool) -> bool:
-    """Whether Envoy's normal form of a path is another than the oracle's."""
+    """Return whether Envoy's normal form of a path differs from the oracle's."""
     steps = re.search(r"/(\.|%2e){1,2}(/|$)", path, re.IGNORECASE) is not None
     slashes = re.search(r"(/|%2f){2}", path, re.IGNORECASE) is not None
-    # CHOICE: a backslash is a slash, and two slashes that are all stay two; steps come first.
+    # CHOICE: a backslash is a slash, and two slashes alone stay two; dot segments are resolved
+    # first.
     return (
         not path.isascii()
         or "\\" in path

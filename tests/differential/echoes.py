@@ -1,4 +1,4 @@
-"""Backends that answer with what they saw."""
+"""Backends that return what they received."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import grpc
 
 
 async def echo(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer with what was seen, and with a header that edits may touch."""
+    """Return the received request, with a header that edits may change."""
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode(errors="surrogateescape")
@@ -35,7 +35,7 @@ class _Calls(grpc.GenericRpcHandler):
     """Answers every call."""
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
-        """Give the handler of a call."""
+        """Return the handler of a call."""
         headers = [[name, value] for name, value in details.invocation_metadata]
 
         async def answer(_: bytes, __: Any) -> bytes:
@@ -47,7 +47,7 @@ class _Calls(grpc.GenericRpcHandler):
 
 @contextlib.asynccontextmanager
 async def calls(address: str) -> AsyncIterator[int]:
-    """Serve calls for a while; give the port."""
+    """Serve calls; yield the port."""
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((_Calls(),))
     port = server.add_insecure_port(f"{address}:0")

@@ -1,7 +1,7 @@
-"""What the specification says of a request, in plain Python over the objects as users write them.
+"""An oracle for the specification, in plain Python over the objects as users write them.
 
 https://gateway-api.sigs.k8s.io/reference/spec/#httproutespec. Where it leaves something to the
-implementation, the choice stands here as a rule of its own, marked CHOICE.
+implementation, the choice is a separate rule here, marked CHOICE.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def normalised(target: str) -> bytes | None:
 
 
 def resolved(path: bytes) -> bytes | None:
-    """Give a path without dot segments and empty ones; None if it leads above the root."""
+    """Return a path without dot segments and empty ones; None if it leads above the root."""
     parts: list[bytes] = []
     segments = path.split(b"/")[1:]
     for number, segment in enumerate(segments):
@@ -46,7 +46,7 @@ def resolved(path: bytes) -> bytes | None:
 
 
 def parameters(target: str) -> dict[str, str]:
-    """Give the query's parameters as sent; of several with one name the first counts."""
+    """Return the query's parameters as sent; of duplicate names the first counts."""
     found: dict[str, str] = {}
     for part in target.partition("?")[2].split("&"):
         name, equals, value = part.partition("=")
@@ -63,12 +63,12 @@ def answer(
     routes: list[Object], services: dict[str, int], listeners: dict[int, tuple[str, ...]],
     request: Request, *, patterns_see: Callable[[str], bytes | None] = normalised,
 ) -> Expected:  # fmt: skip
-    """Give what must happen.
+    """Return the expected response.
 
-    ``patterns_see``: what of a target regular expressions are compared with.
+    ``patterns_see``: the part of a target that regular expressions match.
 
-    ``services``: those that exist, with their number of endpoints. ``listeners``: the hostnames of
-    each port's.
+    ``services``: existing Services, with their number of endpoints. ``listeners``: hostnames of
+    listeners by port.
     """
     names = listeners[request.port]
     tls = request.port != 8080
@@ -76,8 +76,8 @@ def answer(
     if tls and shown is None:
         return REFUSED
     path = normalised(request.target)
-    # CHOICE: a Host that is none, and a request that has none, are bad requests (RFC 9112, 3.2);
-    # an underscore is taken in Host alone.
+    # CHOICE: an invalid or missing Host is a bad request (RFC 9112, 3.2); an underscore is
+    # permitted in Host only.
     hosts = (
         _is_host(request.host) and _is_host(request.asked) and "_" not in (request.authority or "")
     )
@@ -88,7 +88,8 @@ def answer(
     if tls and asked != shown:
         return Expected(404 if asked is None else 421)
     found = []
-    # CHOICE: the most specific hostname decides; routes of wider ones are not asked after it.
+    # CHOICE: the most specific hostname decides; routes of less specific ones are not tried after
+    # it.
     most = max((best for route in routes if (best := _best(route, host))), default=None)
     for route in routes:
         if most is None or _best(route, host) != most:
@@ -106,7 +107,7 @@ def answer(
 
 
 def listener_of(names: Iterable[str], host: str) -> str | None:
-    """Give the hostname of the most specific listener that a host belongs to."""
+    """Return the hostname of the most specific listener that matches a host."""
     found = [name for name in names if _covers(name, host.lower())]
     return max(found, key=_specificity, default=None)
 
@@ -122,7 +123,7 @@ def _name(host: str) -> str:
 
 
 def _best(route: Object, host: str) -> tuple[int, int] | None:
-    """Say how specific the hostname is by which a route concerns a host; None if it does not."""
+    """Return how specific the matching hostname of a route is; None if none matches."""
     names = route["spec"].get("hostnames") or [""]
     return max((_specificity(n) for n in names if _covers(n, host.lower())), default=None)
 
@@ -206,7 +207,7 @@ def _path_holds(wanted: Object, both: tuple[bytes, bytes]) -> bool:
 
 def _header_holds(wanted: Object, request: Request) -> bool:
     value = request.header(wanted["name"].lower())
-    # CHOICE: an empty header is as good as none.
+    # CHOICE: an empty header equals an absent one.
     if not value:
         return False
     if wanted.get("type") == "RegularExpression":
@@ -219,7 +220,7 @@ def _query_holds(wanted: Object, request: Request) -> bool:
     if not value:
         return False
     if wanted.get("type") == "RegularExpression":
-        # CHOICE: regular expressions see the value as it was sent.
+        # CHOICE: regular expressions match the value as it was sent.
         return re.fullmatch(wanted["value"], value) is not None
     return bool(_plain(value) == wanted["value"])
 
@@ -250,7 +251,7 @@ def _act(
     for backend in backends:
         own = {each["type"]: each for each in backend.get("filters") or ()}
         if own:
-            # CHOICE: a backend's filters see what the rule's have made.
+            # CHOICE: a backend's filters apply to the result of the rule's.
             edit = own.get("RequestHeaderModifier", {}).get("requestHeaderModifier")
             changed = {**before, **expected.headers}
             headers = {**expected.headers, **_edited(changed, edit)}
@@ -265,7 +266,7 @@ def _act(
 
 
 def _edited(before: Mapping[str, str | None], edit: Object | None) -> dict[str, str | None]:
-    """Give the headers that an edit speaks of, after it."""
+    """Return the headers that an edit changes, after it."""
     found: dict[str, str | None] = {}
     for name in (edit or {}).get("remove") or ():
         found[name.lower()] = None

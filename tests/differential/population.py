@@ -8,10 +8,10 @@ from typing import Any
 Object = dict[str, Any]
 
 SERVICES = {"one": 1, "two": 2, "three": 1, "idle": 0, "calls": 1}
-"""Services that exist, with their number of endpoints; ``gone`` does not exist."""
+"""Existing Services, with their number of endpoints; ``gone`` does not exist."""
 
 LISTENERS = {8080: ("",), 8443: ("*.w.test", "*.one.w.test"), 8444: ("", "*.w.test")}
-"""Hostnames of listeners, by port; but for the first they end TLS."""
+"""Hostnames of listeners, by port; all except the first terminate TLS."""
 
 SEGMENTS = ("a", "b", "aa", "a.b", "é", "x y", "p+q", "~", "$host", "A", "{n}", "a;b", "it's")
 HEADERS = ("x-a", "X-Team", "x-dup", "x-long")
@@ -32,31 +32,31 @@ TIMES = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
 
 
 def path_of(rng: random.Random) -> str:
-    """Give a path as an object may hold it: decoded, with single slashes."""
+    """Return a path as an object may have it: decoded, with single slashes."""
     depth = rng.choice((0, 1, 1, 2, 3))
     path = "/" + "/".join(rng.choice(SEGMENTS) for _ in range(depth))
     return path + "/" if depth and rng.random() < 0.15 else path
 
 
 def base_of(number: int) -> str:
-    """Give the name that all hostnames of a set end in."""
+    """Return the common suffix of all hostnames of a set."""
     if number % 4 != 3:
         return f"s{number}.test"
     return f"s{number}.one.w.test" if number % 8 == 3 else f"s{number}.w.test"
 
 
 def is_tls(number: int) -> bool:
-    """Say whether a set is served on the ports that end TLS."""
+    """Return whether a set is served on the ports that terminate TLS."""
     return number % 4 == 3
 
 
 def calls_host(number: int) -> str:
-    """Give the hostname of a set's GRPCRoutes: no HTTPRoute on their listener may have it too."""
+    """Return the hostname of a set's GRPCRoutes: no HTTPRoute on their listener may have it too."""
     return f"{base_of(number)}.calls"
 
 
 def route_set(rng: random.Random, number: int) -> list[Object]:
-    """Give some routes that share the hostnames of one set."""
+    """Return some routes that share the hostnames of one set."""
     base = base_of(number)
     hosts = (base, f"a.{base}", f"*.{base}", f"*.a.{base}", f"b.a.{base}", f"*.b.a.{base}")
     found = []
@@ -88,7 +88,7 @@ def _route(
 
 
 def _alike(rng: random.Random) -> Object:
-    """Give a rule of many matches on one path that differ in the value of one thing."""
+    """Return a rule of many matches on one path that differ in one value."""
     where, name = rng.choice((("headers", "x-a"), ("headers", "X-Team"), ("queryParams", "q")))
     path = {"type": "PathPrefix", "value": rng.choice(("/", "/a"))}
     matches = []

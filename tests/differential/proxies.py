@@ -1,4 +1,4 @@
-"""The proxies under test: how each is given a gateway, and run for a while."""
+"""The proxies under test: configuration and process of each."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gatehouse.dataplane.file_set import FileSet
 
 PORT = 8080
 STARTS = 90.0
-"""Seconds that a proxy may take to begin, on a machine that does something else beside."""
+"""Start timeout of a proxy in seconds, on a busy machine."""
 
 Runner = Callable[[Gateway, Path], AbstractAsyncContextManager[None]]
 
 
 @contextlib.asynccontextmanager
 async def with_nginx(gateway: Gateway, directory: Path) -> AsyncIterator[None]:
-    """Serve a gateway by NGINX; raises AssertionError if it cannot serve all of it."""
+    """Serve a gateway by NGINX; raises AssertionError if anything is unsupported."""
     generated = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway)
     assert not generated.unsupported, generated.unsupported
     process = await _nginx(generated.bundle, directory)
@@ -58,7 +58,7 @@ async def _nginx(bundle: FileSet, base: Path) -> asyncio.subprocess.Process:
 
 @contextlib.asynccontextmanager
 async def with_envoy(gateway: Gateway, directory: Path) -> AsyncIterator[None]:
-    """Serve a gateway by Envoy; what it says that it cannot serve must be known to the oracle."""
+    """Serve a gateway by Envoy; the oracle must know everything that is unsupported."""
     generated = envoy.Generator(envoy.Capabilities()).generate(gateway)
     async with envoys.running(directory) as running:
         running.ads.tell(generated.resources)

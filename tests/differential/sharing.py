@@ -1,4 +1,4 @@
-"""What the specification says of requests from pages of other origins (HTTPCORSFilter)."""
+"""The oracle's part for cross-origin requests (HTTPCORSFilter)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _PORTS = {"http": "80", "https": "443"}
 
 
 def preflight(rule: Object, request: Request) -> Expected | None:
-    """Give the answer to a preflight request; None if the request is none."""
+    """Return the response to a preflight request; None for other requests."""
     cors = _filter(rule)
     asked = request.header("access-control-request-method")
     if cors is None or request.method != "OPTIONS" or not request.header("origin") or not asked:
         return None
-    # CHOICE: whatever else the rule does, it is answered here, with 204 also where not allowed.
+    # CHOICE: whatever else the rule does, it is answered here, with 204 also where not permitted.
     found = labels(rule, request)
     names = {"methods": ("allowMethods", asked)}
     names["headers"] = ("allowHeaders", request.header("access-control-request-headers"))
@@ -29,14 +29,14 @@ def preflight(rule: Object, request: Request) -> Expected | None:
 
 
 def labels(rule: Object, request: Request) -> dict[str, str | None]:
-    """Give the headers of answers to requests from pages; None: must not be there."""
+    """Return the CORS headers of a response; None: must be absent."""
     cors = _filter(rule)
     if cors is None:
         return {}
     origin, credentials = request.header("origin"), cors.get("allowCredentials", False)
     allowed = origin if any(_matches(each, origin) for each in cors["allowOrigins"]) else None
     if allowed and "*" in cors["allowOrigins"] and not credentials:
-        # CHOICE: not the origin, which could be said as well.
+        # CHOICE: ``*``, where the origin would be permitted as well.
         allowed = (
             "*"
             if not any(_matches(o, origin) for o in cors["allowOrigins"] if o != "*")

@@ -1,4 +1,4 @@
-"""Random routes, random requests: proxies, configured by Gatehouse, do what the oracle says."""
+"""Differential tests: proxies configured by Gatehouse answer random requests as the oracle."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(3600)]
 PAIRS = int(os.environ.get("PAIRS", "6000"))
 SEED = int(os.environ.get("SEED", "1"))
 EACH, SETS, CLIENTS = 25, 120, 8
-"""Requests for a set of routes, sets in one configuration, clients at a time."""
+"""Requests per set of routes, sets per configuration, concurrent clients."""
 
 
 def difference(request: Request, expected: Expected, seen: Seen) -> str:
-    """Say what is not as expected; empty if nothing is."""
+    """Return the difference from the expected response; empty if there is none."""
     if seen.status != expected.status:
         return f"status {seen.status}, expected {expected.status}"
     headers = dict(seen.headers)
@@ -40,7 +40,7 @@ def difference(request: Request, expected: Expected, seen: Seen) -> str:
         lines = [v for n, v in seen.headers if n == name]
         if value is None and lines:
             return f"response header {name}: {lines}, expected none"
-        # Values that the backend sends, and added ones, come in lines of their own.
+        # Values sent by the backend and added ones are in separate lines.
         if value is not None and not _bytes(",".join(lines)).endswith(_bytes(value)):
             return f"response header {name}: {lines}, expected {value!r}"
     return _at_backend(request, expected, seen) if expected.backends else ""
@@ -64,7 +64,7 @@ def _at_backend(request: Request, expected: Expected, seen: Seen) -> str:
         # Several lines are one, joined by commas (RFC 9110, 5.2).
         found[name] = f"{found[name]},{value}" if name in found else value
     if got["service"] == "calls":
-        # What a gRPC server shows to its handlers is without this.
+        # A gRPC server does not pass these headers to its handlers.
         found["host"] = expected.host
     if found["host"] != expected.host:
         return f"host {found['host']!r}, expected {expected.host!r}"
@@ -80,7 +80,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _same(location: str) -> bytes:
-    """CHOICE: slashes in a redirection may stay doubled as the client wrote them."""
+    """CHOICE: slashes in a redirect may stay doubled as the client wrote them."""
     head, _, query = location.partition("?")
     scheme, _, rest = head.partition("://")
     host, slash, path = rest.partition("/")
@@ -120,7 +120,7 @@ async def _round(dialect: Dialect, seed: int, pairs: int) -> tuple[int, list[str
                 connection.close()
 
             await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    # What a proxy may choose itself is little beside what it may not.
+    # A proxy must not have many choices, compared with what is specified.
     assert len(unsaid) < len(work) / 3
     return len(work), wrong
 
@@ -132,7 +132,7 @@ def _report(seed: int, routes: list[Object], request: Request, said: str) -> str
 
 @pytest.mark.long
 @pytest.mark.parametrize("dialect", [NGINX, ENVOY], ids=lambda each: each.name)
-async def test_a_proxy_does_what_the_specification_says(dialect: Dialect) -> None:
+async def test_proxy_answers_as_specified(dialect: Dialect) -> None:
     done, wrong, seed = 0, list[str](), SEED
     while done < PAIRS:
         count, found = await _round(dialect, seed, PAIRS - done)

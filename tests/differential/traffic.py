@@ -1,4 +1,4 @@
-"""Random requests that may or may not concern a set of routes."""
+"""Random requests that match a set of routes, or nearly do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OUTSIDE = ("nobody.test", "[::1]", "[2001:db8::1]:8080", "10.0.0.1", "", "a..b",
 
 
 def request_for(rng: random.Random, number: int, routes: list[Object]) -> Request:
-    """Give a request that is near to one of the routes."""
+    """Return a request that nearly matches one of the routes."""
     route = rng.choice(routes)
     if route["kind"] == "GRPCRoute":
         return _call(rng, number, route)
@@ -35,7 +35,7 @@ def request_for(rng: random.Random, number: int, routes: list[Object]) -> Reques
 
 
 def _vary(rng: random.Random, request: Request) -> None:
-    """Ask in another way: for a page of another origin, over HTTP/2, for another protocol."""
+    """Vary a request: another origin, HTTP/2, another protocol."""
     chance = rng.random()
     if chance < 0.15:
         request.headers.append(("Origin", rng.choice(ORIGINS)))
@@ -53,7 +53,7 @@ def _vary(rng: random.Random, request: Request) -> None:
 
 
 def _plain(request: Request) -> bool:
-    """Say whether the request can be told to a client of HTTP/2."""
+    """Return whether a client of HTTP/2 can send the request."""
     return bool(request.host) and request.target.isascii()
 
 
@@ -72,7 +72,7 @@ def _host(rng: random.Random, number: int, route: Object) -> str:
 
 
 def _sni(rng: random.Random, number: int, host: str) -> str | None:
-    """Give a name for the handshake: the host's, mostly."""
+    """Return an SNI, usually that of the host."""
     name = host.partition(":")[0].lower()
     if rng.random() < 0.85 and name.endswith(".test"):
         return name
@@ -113,7 +113,7 @@ def _headers(rng: random.Random, match: Object) -> list[tuple[str, str]]:
 
 
 def _call(rng: random.Random, number: int, route: Object) -> Request:
-    """Give a gRPC call."""
+    """Return a gRPC call."""
     service, method = rng.choice(("p.One", "p.Two", "p")), rng.choice(("Get", "Put", "Other"))
     headers = [("content-type", "application/grpc"), ("te", "trailers")]
     if rng.random() < 0.4:
@@ -143,7 +143,7 @@ def _quoted(text: str, *, always: bool) -> str:
 
 
 def _spelled(rng: random.Random, path: str) -> str:
-    """Spell a path in one of the ways that mean the same, or nearly."""
+    """Return one of the spellings of a path that are equal, or nearly."""
     letters = f"{string.ascii_letters}{string.digits}-._~/,;$'+:@!*()="
     if rng.random() < 0.1:
         letters += "é"

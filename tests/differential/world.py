@@ -1,4 +1,4 @@
-"""The real thing: objects compiled by Gatehouse, served by a proxy, before backends that echo."""
+"""The system under test: compiled objects, served by a proxy, before backends that echo."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def serving(self, routes: list[Object]) -> AsyncIterator[None]:
-        """Serve the routes for a while."""
+        """Serve the routes."""
         async with contextlib.AsyncExitStack() as stack:
             for name, count in SERVICES.items():
                 self.addresses[name] = []
@@ -116,13 +116,13 @@ class World:
             yield
 
     def client(self) -> Client:
-        """Give a client."""
+        """Return a client."""
         return Client(self.address)
 
 
 @contextlib.asynccontextmanager
 async def _served(name: str, address: str) -> AsyncIterator[int]:
-    """Run one endpoint of a Service; give its port."""
+    """Run one endpoint of a Service; yield its port."""
     if name == "calls":
         async with echoes.calls(address) as port:
             yield port

@@ -169,4 +169,4 @@ def test_a_busy_address_ends_the_start_with_a_reason(tmp_path: Path) -> None:
         )
     assert done.returncode == 1
     assert "address already in use" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("gatehouse: apiserver does not start")
+    assert done.stderr.splitlines()[-1].startswith("gatehouse: apiserver failed to start")

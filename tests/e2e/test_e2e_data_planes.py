@@ -122,7 +122,7 @@ async def test_a_daemon_set_with_everything_runs_and_gives_its_place_to_a_deploy
     await until(lambda: _answers(where))
     found = await client.get(DEPLOYMENTS, NAME, "default")
     [available] = [each for each in found["status"]["conditions"] if each["type"] == "Available"]
-    assert "one replica of the 2" in available["message"]
+    assert "only one of 2 replicas" in available["message"]
     await client.delete(GATEWAYS, "web", "default")
     await until(lambda: gone(client, DEPLOYMENTS))
 

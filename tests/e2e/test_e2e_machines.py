@@ -56,7 +56,7 @@ async def test_ports_of_a_service_answer_on_a_machine_outside(
 
         if kind == "nginx":
             # What upstreams began with is left out once, a while later.
-            await logged(machine, "seeds left out")
+            await logged(machine, "seeds removed")
         reloads = await machine.figure("gatehouse_agent_reloads_total")
         await join(cluster, 2)
 
@@ -109,7 +109,10 @@ async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
     await until(missed)
     accepted = await missed()
     assert (accepted["status"], accepted["reason"]) == ("True", "UpstreamNotFound")
-    assert "spec.listeners[0]: no port of a Service is upstream http/web" in accepted["message"]
+    assert (
+        "spec.listeners[0]: upstream: http/web not claimed by any Service port"
+        in accepted["message"]
+    )
     assert accepted["upstreams"] == []
 
 
@@ -138,7 +141,7 @@ async def test_a_machine_that_was_away_serves_what_it_had_and_catches_up(
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place):
         async with machine.running():
-            said = await told(cluster, kind, "HostSyncFailed", "lb-2: its agent is not connected")
+            said = await told(cluster, kind, "HostSyncFailed", "lb-2: agent is not connected")
             assert said["readyHosts"] == "1/2"
             assert await web(8090) == (200, "node-1")
         await told(cluster, kind, "HostSyncFailed", "2 of 2 hosts")

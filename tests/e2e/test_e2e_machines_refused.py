@@ -46,7 +46,7 @@ async def test_a_machine_with_another_proxy_than_asked_for_is_told_of(
     asked = balancer("other", "nginx", ("lb-1",), listeners(8110))
     await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
     async with machine.running():
-        words = "lb-1: it runs another proxy than spec.type: Nginx"
+        words = "lb-1: agent runs another proxy than spec.type: Nginx"
         await told(cluster, "other", "HostSyncFailed", words)
 
 

@@ -82,7 +82,7 @@ async def test_nobody_else_comes_in(
     assert (await Caller(trust, issued(authority, place, mine, old)).refused())[0] in closed
     # Certificates of the authority that are no machine's.
     code, words = await Caller(trust, (authority / "node.crt", authority / "node.key")).refused()
-    assert (code, "not one URI" in words) == ("UNAUTHENTICATED", True)
+    assert (code, "exactly one URI" in words) == ("UNAUTHENTICATED", True)
     code, words = await Caller(trust, issued(authority, place, "spiffe://other/x")).refused(token)
     assert (code, "is not of the form" in words) == ("UNAUTHENTICATED", True)
     # Machines that nobody asked for.
@@ -184,7 +184,7 @@ async def test_a_machine_that_is_named_no_more_or_whose_certificate_ends_is_told
     pki.issue(ca, pki.Leaf("tls", "", uri=uri), pair, soon)
     async with node(1, place), machine.running():
         await told(cluster, kind, "Programmed")
-        await told(cluster, kind, "HostSyncFailed", "lb-1: its agent is not connected")
+        await told(cluster, kind, "HostSyncFailed", "lb-1: agent is not connected")
         assert await web(8150) == (200, "node-1")
         machine.certify(authority, f"edge/{kind}")
         await told(cluster, kind, "Programmed")

@@ -279,7 +279,7 @@ async def test_a_client_is_who_the_proxy_protocol_says(
     await apply(client, [{**gateway, "spec": spec}])
     found = await holds(client, "Gateway", "behind", "Accepted", "False")
     assert found["reason"] == "InvalidParameters"
-    assert "NginxProxy default/behind does not exist" in found["message"]
+    assert "NginxProxy default/behind not found" in found["message"]
     parameters = made("NginxProxy", "behind", proxy)
     await apply(client, [{**parameters, "apiVersion": "gateway.nginx.org/v1alpha2"}, seen])
     await holds(client, "Gateway", "behind", "Accepted")

@@ -131,7 +131,7 @@ async def test_traffic_goes_on_with_a_token_that_is_no_good_and_changes_follow_w
     backends: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(token_auth, "REMEMBERED_SECONDS", 0.2)
+    monkeypatch.setattr(token_auth, "REVIEW_TTL_SECONDS", 0.2)
     port = free_port()
     monkeypatch.setattr(installation, "PORT", port)
     log = tmp_path / "agent.log"
@@ -177,7 +177,7 @@ async def test_traffic_goes_on_with_a_token_that_is_no_good_and_changes_follow_w
 async def test_the_data_planes_are_handed_other_authorities_when_the_file_changes(
     cluster: Cluster, client: kube.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "CA_SECONDS", 0.05)
+    monkeypatch.setattr(controller, "CA_POLL_SECONDS", 0.05)
 
     async def handed() -> str:
         with contextlib.suppress(kube.NotFound):

@@ -84,7 +84,7 @@ async def test_it_waits_for_credentials_and_follows_them(client: kube.Client) ->
     await said(client, "Accepted", "False")
     await apply(client, [gateway("envoy")])
     missing = await said(client, "ResolvedRefs", "False")
-    assert "Secret default/credentials does not exist" in missing["message"]
+    assert "Secret default/credentials not found" in missing["message"]
     assert (await said(client, "Accepted", "False"))["reason"] == "Invalid"
     await apply(client, [secret(ca())])
     await said(client, "ResolvedRefs", "True")
@@ -98,7 +98,7 @@ async def test_it_waits_for_credentials_and_follows_them(client: kube.Client) ->
     await client.patch(
         resources.SECRETS, "credentials", {"data": {"ca.crt": b64(b"nonsense")}}, "default"
     )
-    assert "no PEM certificates" in (await said(client, "ResolvedRefs", "False"))["message"]
+    assert "must be PEM certificates" in (await said(client, "ResolvedRefs", "False"))["message"]
     await client.patch(resources.SECRETS, "credentials", {"data": {"ca.crt": ca()}}, "default")
     await said(client, "ResolvedRefs", "True")
     assert base64.b64decode(ca()).startswith(b"-----BEGIN")
@@ -109,7 +109,9 @@ async def test_a_younger_cluster_does_not_get_a_name(client: kube.Client) -> Non
     await asyncio.sleep(1.1)
     await create(client, cluster("young.example", secureServing={"serverNames": [NAME]}))
     conflict = await said(client, "Conflicted", "True", "young.example")
-    assert conflict["message"] == f"{NAME} is that of the older UpstreamCluster {NAME}"
+    assert (
+        conflict["message"] == f"hostname {NAME} already used by the older UpstreamCluster {NAME}"
+    )
     await client.delete(resources.UPSTREAM_CLUSTERS, "young.example")
 
 
@@ -166,7 +168,7 @@ async def test_nginx_refuses_the_listener(client: kube.Client) -> None:
                     return dict(each)
         return None
 
-    assert "gatehouse.dev/envoy does" in (await until(refused))["message"]
+    assert "only by gatehouse.dev/envoy" in (await until(refused))["message"]
     found = await client.get(resources.UPSTREAM_CLUSTERS, NAME)
     assert [each["gatewayRef"]["name"] for each in found["status"]["gateways"]] == ["envoy"]
 

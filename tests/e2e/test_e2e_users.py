@@ -382,7 +382,7 @@ async def test_a_filter_that_does_not_hold_lets_nobody_in(
         ],
     )
     found = await holds(client, "HTTPRoute", "broken", "ResolvedRefs", "False")
-    assert "spec.oidc.clientSecretRef: Secret default/missing does not exist" in found["message"]
+    assert "spec.oidc.clientSecretRef: Secret default/missing not found" in found["message"]
     async with browsing(await address(client), provider) as browser:
 
         async def closed() -> bool:

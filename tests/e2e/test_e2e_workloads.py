@@ -106,7 +106,7 @@ async def _story(client: kube.Client, installation: Installation) -> None:
             for pod in await pods()
             for status in pod.get("status", {}).get("containerStatuses", ())
         ]
-        return len(containers) == 2 and all("late does not exist" in text for text in containers)
+        return len(containers) == 2 and all("late not found" in text for text in containers)
 
     # As a kubelet would: a Pod waits for what its volumes name.
     await until(waiting)
@@ -160,7 +160,7 @@ async def test_a_pod_that_cannot_run_says_why(installation: Installation) -> Non
     try:
         await client.create(resources.PODS, waits)
         await client.create(resources.PODS, bound)
-        await until(functools.partial(said, "waits", "secretKeyRef is not served by this node"))
+        await until(functools.partial(said, "waits", "secretKeyRef is not supported by this node"))
         await until(functools.partial(said, "bound", "ErrImageNeverPull"))
         for name in ("waits", "bound"):
             await client.delete(resources.PODS, name, "default")

@@ -23,7 +23,7 @@ from gatehouse.controller import metrics as controller_metrics
 from gatehouse.controller.load_balancers import metrics as load_balancer_metrics
 from gatehouse.nodeproxy.metrics import NodeMetrics
 from gatehouse.ratelimit.metrics import Measuring as RateLimitMetrics
-from gatehouse.runtime.prometheus import Figure, families
+from gatehouse.runtime.prometheus import Sample, families
 from gatehouse.sidecars.reviewer.metrics import Measuring as ReviewerMetrics
 
 STATUS_PAGE = """Active connections: 1
@@ -43,38 +43,38 @@ class Fake(MagicMock):
         return 0.0
 
 
-def of_figures(figures: Iterable[Figure]) -> Iterator[Metric]:
-    yield from families(figures, {})
+def of_samples(samples: Iterable[Sample]) -> Iterator[Metric]:
+    yield from families(samples, {})
 
 
 def of_controller() -> Iterator[Metric]:
     fake: Any = Fake()
     fake.loop.reported.return_value = (0, 0)
-    fake.load_balancers.figures.return_value = load_balancer_metrics.figures([], Fake())
-    figures = controller.Controller.figures(fake)
+    fake.load_balancers.metrics.return_value = load_balancer_metrics.host_metrics([], Fake())
+    metrics = controller.Controller.metrics(fake)
     histogram = controller_metrics.compile_duration_histogram()
-    yield from controller_metrics.collector_registry(lambda: figures, histogram).collect()
+    yield from controller_metrics.collector_registry(lambda: metrics, histogram).collect()
 
 
 def of_nginx_agent() -> Iterator[Metric]:
     fake: Any = Fake()
-    fake.companions = [Fake()]
-    yield from of_figures(nginx_agent.Agent.figures(fake))
-    page = nginx_metrics.Measurements({}, lambda: (), Path(), Fake())
+    fake.sidecars = [Fake()]
+    yield from of_samples(nginx_agent.Agent.samples(fake))
+    page = nginx_metrics.AgentMetrics({}, lambda: (), Path(), Fake())
     yield from page._registry.collect()
-    yield from of_figures(nginx_metrics._nginx(STATUS_PAGE))
+    yield from of_samples(nginx_metrics._parse_stub_status(STATUS_PAGE))
     counted: dict[str, Any] = dict.fromkeys((*plus_metrics._COUNTERS, *plus_metrics._GAUGES), 1)
     counted |= {"server": "a", "responses": {"2xx": 1}, "sessions": {"2xx": 1}}
     for kind in ("http", "stream"):
-        yield from of_figures(plus_metrics._zones(kind, {"z": counted}))
-        yield from of_figures(plus_metrics._upstreams(kind, {"u": {"peers": [counted]}}))
+        yield from of_samples(plus_metrics._zones(kind, {"z": counted}))
+        yield from of_samples(plus_metrics._upstreams(kind, {"u": {"peers": [counted]}}))
 
 
 def of_envoy_agent() -> Iterator[Metric]:
     fake: Any = Fake()
-    fake.company.owners = [Fake()]
-    yield from of_figures(envoy_agent.Agent.figures(fake))
-    yield from of_figures(sidecars.metrics([Fake()]))
+    fake.sidecar_manager.processes = [Fake()]
+    yield from of_samples(envoy_agent.Agent.samples(fake))
+    yield from of_samples(sidecars.metrics([Fake()]))
     for name, (kind, text) in kube_metrics._FAMILIES.items():
         yield Metric(f"gatehouse_kube_{name}".removesuffix("_total"), text, kind)
 

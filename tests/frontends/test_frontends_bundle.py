@@ -1,4 +1,4 @@
-"""Which Gateway API the cluster has, and how far that is from ours."""
+"""Compatibility of the cluster's Gateway API CRDs with the supported version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gatehouse.compiler.frontends.gateway_api import crd_version
-from gatehouse.controller.informers import bundle_of
+from gatehouse.controller.informers import crd_versions
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ def test_versions_are_compared_by_major_and_minor(version: str, expected: str) -
     assert crd_version.compatibility(version) == expected
 
 
-def test_the_definitions_that_come_with_us_are_of_our_version() -> None:
+def test_bundled_crds_have_the_supported_version() -> None:
     directory = resources.files("gatehouse.apiserver").joinpath("bundled")
-    found = bundle_of(
+    found = crd_versions(
         msgspec.json.decode(file.read_bytes())
         for file in directory.iterdir()
         if file.name.endswith(".json")

@@ -1,4 +1,4 @@
-"""Hostnames, order, certificates and statuses in detail."""
+"""Details of hostnames, precedence, certificates and status merges."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = st.just("") | EXACT | EXACT.map(lambda name: f"*.{name}")
 
 
 @given(NAMES, NAMES)
-def test_an_intersection_is_covered_by_both_and_does_not_depend_on_order(a: str, b: str) -> None:
+def test_hostname_intersection_is_covered_by_both_and_is_commutative(a: str, b: str) -> None:
     common = hostnames.intersect(a, b)
     assert common == hostnames.intersect(b, a)
     if common is not None:
@@ -38,7 +38,7 @@ def test_an_intersection_is_covered_by_both_and_does_not_depend_on_order(a: str,
 
 
 @given(NAMES, NAMES, NAMES)
-def test_covering_is_an_order(a: str, b: str, c: str) -> None:
+def test_hostname_covers_is_a_partial_order(a: str, b: str, c: str) -> None:
     assert hostnames.covers(a, a)
     if hostnames.covers(a, b) and hostnames.covers(b, c):
         assert hostnames.covers(a, c)
@@ -58,12 +58,12 @@ def test_covering_is_an_order(a: str, b: str, c: str) -> None:
         ("a.example", "", False),
     ],
 )
-def test_what_a_hostname_covers(pattern: str, name: str, covered: bool) -> None:
+def test_hostname_covers_table(pattern: str, name: str, covered: bool) -> None:
     assert hostnames.covers(pattern, name) is covered
 
 
 @given(st.randoms(use_true_random=False))
-def test_precedence_does_not_depend_on_the_order_of_arrival(source: random.Random) -> None:
+def test_precedence_does_not_depend_on_input_order(source: random.Random) -> None:
     header = routes.NamedMatch("h", "v")
     matches = [
         routes.RouteMatch(routes.PathMatch("Exact", "/a")),
@@ -88,7 +88,7 @@ def test_precedence_does_not_depend_on_the_order_of_arrival(source: random.Rando
     ("text", "seconds"),
     [("10s", 10.0), ("1h2m3s", 3723.0), ("500ms", 0.5), ("0s", 0.0), ("1d", None), ("", None)],
 )
-def test_durations(text: str, seconds: float | None) -> None:
+def test_duration_is_parsed(text: str, seconds: float | None) -> None:
     assert durations.seconds(text) == seconds
 
 
@@ -101,13 +101,13 @@ def compiled_certificate(crt: str, key: str) -> Certificate | str:
 
 
 @pytest.mark.parametrize("value", ["", "é", "not base64!", base64.b64encode(b"x").decode()])
-def test_a_secret_that_holds_no_certificate_says_what_is_wrong(value: str) -> None:
+def test_certificate_finding_names_the_problem_of_an_invalid_secret(value: str) -> None:
     found = compiled_certificate(value, value)
     assert isinstance(found, str)
     assert found.startswith("Secret ns/s")
 
 
-def test_a_key_of_an_unknown_kind_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_of_unsupported_type_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise UnsupportedAlgorithm("curve")
 
@@ -115,7 +115,7 @@ def test_a_key_of_an_unknown_kind_is_a_finding(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(serialization, "load_pem_private_key", refuse)
     found = compiled_certificate("eA==", "eA==")
     assert isinstance(found, str)
-    assert "kind that is known" in found
+    assert "with a supported key type" in found
 
 
 OURS = "gatehouse.dev/nginx"
@@ -126,7 +126,7 @@ def route_status(status: str = "True") -> RouteStatus:
     return RouteStatus((ParentStatus(OURS, REF, (Condition("Accepted", status),)),))
 
 
-def test_others_entries_keep_their_place_and_an_equal_status_is_not_written() -> None:
+def test_merge_keeps_entries_of_others_and_skips_an_equal_status() -> None:
     other = {"parentRef": {"name": "x"}, "controllerName": "other", "conditions": []}
     first = gateway_api.merge_status({"parents": [other]}, route_status(), "T1")
     assert first is not None
@@ -137,7 +137,7 @@ def test_others_entries_keep_their_place_and_an_equal_status_is_not_written() ->
     assert gone == {"parents": [other]}
 
 
-def test_times_change_only_when_a_condition_turns() -> None:
+def test_transition_time_changes_only_with_the_status() -> None:
     first = gateway_api.merge_status(None, route_status(), "T1")
     assert gateway_api.merge_status(first, route_status(), "T2") is None
     second = gateway_api.merge_status(first, route_status("False"), "T2")
@@ -145,5 +145,5 @@ def test_times_change_only_when_a_condition_turns() -> None:
     assert second["parents"][0]["conditions"][0]["lastTransitionTime"] == "T2"
 
 
-def test_a_route_of_somebody_else_is_left_alone() -> None:
+def test_route_of_another_controller_is_not_written() -> None:
     assert gateway_api.merge_status(None, RouteStatus(), "T1") is None

@@ -1,4 +1,4 @@
-"""Routes with invalid rules: PartiallyInvalid beside valid ones, else not accepted."""
+"""Routes with invalid rules: PartiallyInvalid beside valid ones, otherwise not accepted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNSUPPORTED = ("Unsupported", *GATEWAY[1:])
 
 
 def told(kind: str, rules: list[Object], *unsupported: tuple[str, str]) -> str:
-    """Return the conditions where the data plane cannot serve ``unsupported``."""
+    """Return the conditions of the route if the data plane does not support ``unsupported``."""
     found = engine(kind, rules)
     found.commit({UNSUPPORTED: gateway_api.Unsupported(unsupported)})
     with found.compile() as ask:
@@ -45,42 +45,45 @@ def test_a_route_without_a_valid_rule_is_not_accepted(kind: str, count: int) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_data_plane_cannot_serve_is_dropped(kind: str) -> None:
+def test_unsupported_rules_are_dropped(kind: str) -> None:
     found = told(kind, [GOOD, GOOD], ("n/r/1/0", "too long"))
     assert "Accepted=True" in found
     assert f"{PARTIALLY}: rules[1]: too long" in found
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_route_of_which_the_data_plane_serves_nothing_is_not_accepted(kind: str) -> None:
+def test_route_is_not_accepted_when_no_rule_is_supported(kind: str) -> None:
     found = told(kind, [GOOD, GOOD], ("n/r/0/0", "too long"), ("n/r/1/0", "too deep"))
     assert f"{REFUSED}rules[0]: too long; rules[1]: too deep" in found
     assert "PartiallyInvalid" not in found
 
 
-def test_a_rule_is_served_while_one_of_its_matches_is() -> None:
+def test_rule_is_not_dropped_when_one_of_its_matches_is_supported() -> None:
     paths = [{"path": {"type": "PathPrefix", "value": value}} for value in ("/a", "/b")]
     found = told("HTTPRoute", [GOOD | {"matches": paths}], ("n/r/0/1", "too long"))
     assert "Accepted=True" in found
     assert f"{PARTIALLY}: rules[0]: too long" in found
 
 
-def test_invalid_rules_and_unserved_ones_are_all_rules() -> None:
+def test_route_is_not_accepted_when_all_rules_are_invalid_or_unsupported() -> None:
     found = told("HTTPRoute", [BAD, GOOD], ("n/r/1/0", "too long"))
     assert f"{REFUSED}rules[0].filters[0]: type Unheard" in found
     assert "rules[1]: too long" in found
     assert "PartiallyInvalid" not in found
 
 
-def test_the_rules_of_another_route_do_not_count() -> None:
+def test_unsupported_rules_of_another_route_do_not_count() -> None:
     found = told("HTTPRoute", [GOOD], ("n/r2/0/0", "too long"), ("m/r/0/0", "too long"))
     assert "Accepted=True" in found
     assert "too long" not in found
 
 
-def test_a_setting_that_is_left_out_drops_no_rule() -> None:
+def test_unsupported_setting_does_not_drop_a_rule() -> None:
     found = told("HTTPRoute", [GOOD], (f"{LEFT_OUT}n/r/0/0", "spec.x: no such setting"))
-    assert "Accepted=True Accepted: the route is accepted; left out: rules[0]: spec.x: no" in found
+    assert (
+        "Accepted=True Accepted: the route is accepted; not supported: rules[0]: spec.x: no"
+        in found
+    )
     assert "PartiallyInvalid" not in found
 
 
@@ -110,8 +113,8 @@ def test_a_route_that_is_not_accepted_is_not_partially_invalid() -> None:
     assert "PartiallyInvalid" not in said
 
 
-def test_a_namespace_may_be_called_port() -> None:
-    """A route of it that the data plane cannot serve was taken for a port."""
+def test_namespace_can_be_named_port() -> None:
+    """Regression: an unsupported route of namespace ``port`` was treated as a port."""
     found = engine("HTTPRoute", [GOOD])
     said = (("port/r/0/0", "too long"), ("port/80/0/0", "too long"), ("port/80", "in use"))
     found.commit({UNSUPPORTED: gateway_api.Unsupported(said)})

@@ -1,4 +1,4 @@
-"""Of HTTPRoutes and GRPCRoutes that want one name, the older has it: checked against all pairs."""
+"""Hostname conflicts of HTTPRoutes and GRPCRoutes, checked against all pairs: the older wins."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def by_all_pairs(routes: dict[Key, Wanted]) -> set[Key]:
 
 @settings(deadline=None)
 @given(st.lists(ROUTES, min_size=1, max_size=4))
-def test_the_older_route_has_the_name(edits: list[dict[Key, Wanted | None]]) -> None:
+def test_older_route_wins_a_hostname_conflict(edits: list[dict[Key, Wanted | None]]) -> None:
     made, routes = engine(), dict[Key, Wanted]()
     for edit in edits:
         made.commit({key: route(key, wanted) for key, wanted in edit.items()})

@@ -1,4 +1,4 @@
-"""HostedAPIServers: what one may say, whose a name is, who is listened to, what the DNS is told."""
+"""HostedAPIServers: validation, conflicts, trusted proxies, DNS records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver
 from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, dns_records_for
-from gatehouse.compiler.frontends.hosted_apiserver.inputs import wanted
+from gatehouse.compiler.frontends.hosted_apiserver.inputs import parse_spec
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
 Object = dict[str, Any]
@@ -54,19 +54,19 @@ def advertised(address: str, port: int = 443) -> Object:
         ({"hosts": "api.test"}, "hosts"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_with_its_field(spec: Object, field: str) -> None:
-    found = wanted(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
+def test_invalid_value_is_reported_with_its_field(spec: Object, field: str) -> None:
+    found = parse_spec(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
     assert field in found.problem
     assert (found.hosts, found.address, found.sources) == ((), "", ())
 
 
-def test_values_have_one_form() -> None:
+def test_values_are_normalized() -> None:
     spec = {
         "hosts": ["API.One.Test.", "api.one.test", "b.test"],
         "allowedSources": ["10.1.2.3/8", "192.0.2.1", "10.0.0.0/8", "2001:DB8::1/32"],
         **advertised("FD00:0:0::0005"),
     }
-    found = wanted(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
+    found = parse_spec(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
     assert found.problem == ""
     assert found.hosts == ("api.one.test", "b.test")
     assert found.address == "fd00::5"
@@ -129,7 +129,7 @@ class World:
     ],
     ids=["host", "address", "service"],
 )
-def test_the_older_keeps_what_two_want_and_the_other_is_told_whose_it_is(
+def test_older_object_wins_a_conflict_and_the_other_names_it(
     old: Object, young: Object, what: str
 ) -> None:
     world = World()
@@ -147,7 +147,7 @@ def test_the_older_keeps_what_two_want_and_the_other_is_told_whose_it_is(
     assert world.said("a")[:2] == ("True", "Accepted")
 
 
-def test_of_two_of_the_same_age_the_first_by_name_is_the_older() -> None:
+def test_first_by_name_wins_a_conflict_of_the_same_age() -> None:
     world = World()
     world.server("b", "api.test", service={"name": "b"})
     world.server("a", "api.test", service={"name": "a"}, namespace="other")
@@ -155,7 +155,7 @@ def test_of_two_of_the_same_age_the_first_by_name_is_the_older() -> None:
     assert world.said("a", namespace="other")[1] == "Conflicted"
 
 
-def test_services_of_the_same_name_in_two_namespaces_are_two() -> None:
+def test_services_with_one_name_in_two_namespaces_do_not_conflict() -> None:
     world = World()
     world.server("a", "a.test", namespace="n1")
     world.server("a", "b.test", namespace="n2")
@@ -163,7 +163,7 @@ def test_services_of_the_same_name_in_two_namespaces_are_two() -> None:
     assert world.names() == ["a.test", "b.test"]
 
 
-def test_a_bad_annotation_takes_the_port_away_from_everybody() -> None:
+def test_invalid_trusted_proxies_annotation_disables_the_port() -> None:
     for text in ("10.0.0.0/8,nonsense", "", "10.0.0.0/8,"):
         world = World(**{"gatehouse.dev/trusted-proxies": text})
         world.server("a", "a.test", **advertised("10.1.2.3"))
@@ -178,7 +178,7 @@ def test_a_bad_annotation_takes_the_port_away_from_everybody() -> None:
         assert "gatehouse.dev/trusted-proxies" in accepted.message
 
 
-def test_proxies_that_are_trusted_are_told_in_order() -> None:
+def test_trusted_proxies_are_sorted() -> None:
     world = World(**{"gatehouse.dev/trusted-proxies": " fd00::/8 , 10.0.0.1"})
     world.service("a")
     world.server("a", "a.test", **advertised("10.1.2.3"))
@@ -188,7 +188,7 @@ def test_proxies_that_are_trusted_are_told_in_order() -> None:
     assert (destination.address, destination.port) == ("10.1.2.3", 443)
 
 
-def test_a_name_with_a_list_is_not_a_tlsroutes() -> None:
+def test_hosted_apiserver_wins_a_hostname_over_a_tlsroute() -> None:
     world = World()
     world.service("a")
     world.service("b")
@@ -201,7 +201,7 @@ def test_a_name_with_a_list_is_not_a_tlsroutes() -> None:
     assert host.backends[0].cluster.startswith("h-ns-a-443-")
 
 
-def test_a_policy_of_the_service_does_not_touch_the_tls() -> None:
+def test_backend_tls_policy_does_not_apply_to_passthrough() -> None:
     world = World()
     world.service("a")
     validation = {"hostname": "x.test", "wellKnownCACertificates": "System"}
@@ -214,7 +214,7 @@ def test_a_policy_of_the_service_does_not_touch_the_tls() -> None:
     assert (cluster.protocol, cluster.tls) == ("tcp", None)
 
 
-def test_a_missing_service_is_a_name_that_is_refused() -> None:
+def test_missing_service_is_a_hostname_without_backends() -> None:
     world = World()
     world.server("a", "a.test", allowedSources=["10.0.0.0/8"])
     assert world.said("a", "ResolvedRefs")[:2] == ("False", "BackendNotFound")
@@ -222,8 +222,8 @@ def test_a_missing_service_is_a_name_that_is_refused() -> None:
     assert (host.backends, host.sources) == ((), ("10.0.0.0/8",))
 
 
-def test_one_more_costs_what_it_is() -> None:
-    """A pass after one more server runs as many queries among 2,000 as among 50."""
+def test_queries_per_added_server_do_not_grow_with_their_number() -> None:
+    """A compile pass after one added server runs as many queries among 2,000 as among 50."""
     runs = []
     for number in (50, 2000):
         world = World()
@@ -257,14 +257,14 @@ def test_one_more_costs_what_it_is() -> None:
         ([], []),
     ],
 )
-def test_names_point_to_the_load_balancer(targets: list[str], records: list[Any]) -> None:
+def test_dns_records_point_to_the_load_balancer(targets: list[str], records: list[Any]) -> None:
     found = dns_records_for(["b.test", "a.test"], targets, 60)
     assert found == [
         Record(name, kind, shown, 60) for name in ("a.test", "b.test") for kind, shown in records
     ]
 
 
-def test_a_zone_has_the_names_below_it() -> None:
+def test_zone_has_only_names_below_its_origin() -> None:
     found = [
         *dns_records_for(
             ["api.one.example", "example", "api.other.test", "notexample"], ["192.0.2.1"], 60

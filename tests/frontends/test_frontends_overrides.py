@@ -1,4 +1,4 @@
-"""Which fields of ``spec.kubernetes`` the parameters of a Gateway may set."""
+"""Fields of ``spec.kubernetes`` that the parameters of a Gateway can set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REFUSED = [
     "service.nodePorts",
     "service.patches",
 ]
-"""Of the fields that the definitions know."""
+"""CRD fields that are refused."""
 
 OBJECTS = """
 apiVersion: v1
@@ -146,7 +146,7 @@ def test_gateway_chooses_the_kind_of_workload_if_its_class_does_not() -> None:
 
 
 def leaves(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Give the paths of the fields of a schema; what is in a list is one field."""
+    """Return the paths of the fields of a schema. A list counts as one field."""
     if not schema.get("properties"):
         yield path
     for name, each in (schema.get("properties") or {}).items():
@@ -156,7 +156,7 @@ def leaves(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tu
 @pytest.mark.parametrize(
     "definition", ["nginxproxies.gateway.nginx.org", "dataplanes.gatehouse.dev"]
 )
-def test_every_field_of_the_definitions_is_decided(definition: str) -> None:
+def test_every_crd_field_is_allowed_or_refused(definition: str) -> None:
     file = resources.files("gatehouse.apiserver") / "bundled" / f"{definition}.json"
     version = json.loads(file.read_text(encoding="utf-8"))["spec"]["versions"][-1]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
@@ -165,7 +165,7 @@ def test_every_field_of_the_definitions_is_decided(definition: str) -> None:
         asked: Any = True
         for name in reversed(path):
             asked = {name: asked}
-        kept, found = overrides.limited(asked, {})
+        kept, found = overrides.limit(asked, {})
         if found:
             assert found == (f"spec.kubernetes.{'.'.join(path)}",)
             refused.append(".".join(path))
@@ -211,17 +211,17 @@ def test_every_field_of_the_definitions_is_decided(definition: str) -> None:
     ],
 )
 def test_refused_field_is_named(asked: dict[str, Any], field: str) -> None:
-    _, refused = overrides.limited(asked, {})
+    _, refused = overrides.limit(asked, {})
     assert refused == (f"spec.kubernetes.{field}",)
 
 
-def test_null_removes_nothing_that_the_class_says() -> None:
+def test_null_does_not_remove_a_value_of_the_class() -> None:
     asked = {"deployment": {"replicas": None, "container": {"image": None}}}
-    assert overrides.limited(asked, {}) == ({"deployment": {"container": {}}}, ())
-    assert overrides.limited({"networkPolicy": None}, {}) == ({}, ())
+    assert overrides.limit(asked, {}) == ({"deployment": {"container": {}}}, ())
+    assert overrides.limit({"networkPolicy": None}, {}) == ({}, ())
 
 
 def test_message_stays_short() -> None:
-    found = overrides.shown([f"f{number}" for number in range(50)])
+    found = overrides.rejection_message([f"f{number}" for number in range(50)])
     assert found.startswith("f0, f1, ")
     assert "f7 and 42 more: may be set only" in found

@@ -1,4 +1,4 @@
-"""Protocols of listeners: what each of them takes, and whose data planes serve it."""
+"""Listener protocols: valid values, and the controllers that support them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CREATED = "2026-01-01T00:00:00Z"
 
 
 def status(controller: str, *listeners: dict[str, Any]) -> dict[str, Any]:
-    """Give the wanted status of a Gateway with these listeners."""
+    """Return the desired status of a Gateway with these listeners."""
     engine = Engine(Snapshot(gateway_api.INDEXES))
     meta = {"name": "gw", "namespace": "ns", "creationTimestamp": CREATED}
     raw = {"metadata": meta, "spec": {"gatewayClassName": "c", "listeners": list(listeners)}}
@@ -48,17 +48,17 @@ def test_kube_apiservers_are_served_by_envoy_without_a_certificate_of_the_listen
     assert found["supportedKinds"] == [{"group": "proxy.kubegateway.io", "kind": "UpstreamCluster"}]
 
 
-def test_kube_apiservers_are_refused_on_nginx() -> None:
+def test_kube_apiserver_protocol_is_unsupported_on_nginx() -> None:
     (found,) = status(gateway_api.NGINX, listener())["listeners"]
-    message = f"listener api: protocol {KUBE} is not served by gatehouse.dev/nginx; "
+    message = f"listener api: protocol {KUBE} is not supported by gatehouse.dev/nginx, "
     assert said(found, "Accepted") == (
         "False",
         "UnsupportedProtocol",
-        message + "gatehouse.dev/envoy does",
+        message + "only by gatehouse.dev/envoy",
     )
 
 
-def test_a_missing_certificate_is_said_but_stops_nothing() -> None:
+def test_missing_certificate_is_reported_but_listener_is_accepted() -> None:
     tls = {"certificateRefs": [{"name": "gone"}]}
     (found,) = status(gateway_api.ENVOY, listener(tls=tls))["listeners"]
     assert said(found, "Accepted")[0] == "True"
@@ -68,24 +68,24 @@ def test_a_missing_certificate_is_said_but_stops_nothing() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"tls": {"mode": "Passthrough"}}, "tls.mode Passthrough is not served"),
-        ({"hostname": "a.example"}, "hostname is not for"),
+        ({"tls": {"mode": "Passthrough"}}, "tls.mode: Passthrough is not supported"),
+        ({"hostname": "a.example"}, "hostname: must be empty"),
     ],
 )
-def test_a_value_that_means_nothing_here_is_refused(more: dict[str, Any], words: str) -> None:
+def test_inapplicable_value_is_rejected(more: dict[str, Any], words: str) -> None:
     (found,) = status(gateway_api.ENVOY, listener(**more))["listeners"]
     accepted = said(found, "Accepted")
     assert accepted[:2] == ("False", "UnsupportedValue")
     assert words in accepted[2]
 
 
-def test_a_port_is_shared_with_no_other_protocol() -> None:
+def test_port_is_not_shared_with_another_protocol() -> None:
     other = {"name": "web", "port": 6443, "protocol": "HTTP"}
     for found in status(gateway_api.ENVOY, listener(), other)["listeners"]:
         assert said(found, "Conflicted")[:2] == ("True", "ProtocolConflict")
 
 
-def test_kinds_that_cannot_attach_are_told() -> None:
+def test_unsupported_route_kinds_are_reported() -> None:
     allowed = {"kinds": [{"kind": "HTTPRoute"}]}
     (found,) = status(gateway_api.ENVOY, listener(allowedRoutes=allowed))["listeners"]
     assert found["supportedKinds"] == []

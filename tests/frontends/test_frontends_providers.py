@@ -1,4 +1,4 @@
-"""The fields of a filter of type OIDC: what they mean, and what is refused."""
+"""Fields of ``spec.oidc`` of an AuthenticationFilter: translation and validation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def relying(**fields: Any) -> Oidc:
     return oidc.relying("ns/users", msgspec.convert(known | fields, api.OidcAuth))
 
 
-def test_what_is_not_set() -> None:
+def test_oidc_defaults() -> None:
     assert relying() == Oidc(
         filter="ns/users",
         issuer="https://id.example",
@@ -33,7 +33,7 @@ def test_what_is_not_set() -> None:
     )
 
 
-def test_what_is_set() -> None:
+def test_oidc_fields_are_translated() -> None:
     found = relying(
         issuer="https://id.example/realms/a/",
         redirectURI="https://shop.example:8443/back",
@@ -78,13 +78,13 @@ def test_what_is_set() -> None:
         ("redirectURI", "/$request_uri", ""),
         ("scopes", ["a b"], "scopes"),
         ("scopes", [""], "scopes"),
-        ("extraAuthArgs", {"state": "x", "nonce": "y"}, "nonce, state cannot be set"),
+        ("extraAuthArgs", {"state": "x", "nonce": "y"}, "must not contain nonce, state"),
         ("session", {"cookieName": "a b"}, "cookieName"),
         ("session", {"cookieName": "a=b; Path=/"}, "cookieName"),
         ("session", {"timeout": "0"}, "timeout"),
         ("session", {"timeout": "1d"}, "1d"),
-        ("logout", {"uri": "/oidc_callback_ns_users"}, "must differ"),
-        ("logout", {"uri": "/a", "frontChannelLogoutURI": "/a"}, "must differ"),
+        ("logout", {"uri": "/oidc_callback_ns_users"}, "must be different"),
+        ("logout", {"uri": "/a", "frontChannelLogoutURI": "/a"}, "must be different"),
         ("logout", {"postLogoutURI": "javascript:alert(1)"}, "postLogoutURI"),
         ("logout", {"postLogoutURI": "/a\r\nb"}, "postLogoutURI"),
         (
@@ -94,7 +94,7 @@ def test_what_is_set() -> None:
         ),
     ],
 )
-def test_what_is_refused(field: str, value: Any, why: str) -> None:
+def test_invalid_oidc_field_is_rejected(field: str, value: Any, why: str) -> None:
     if not why:
         relying(**{field: value})
         return

@@ -1,9 +1,9 @@
-"""Objects in, what proxies are given and conditions out: every directory beside this is a case.
+"""Golden tests: objects in, proxy configuration and statuses out. Every directory here is a case.
 
-``input.yaml`` holds the objects, admitted as the API server admits them (so that a case cannot hold
-what no user could apply). ``nginx/`` holds the files of virtual hosts and clusters, ``status.yaml``
-the statuses; ``apis/`` the IR of kube-apiservers; ``envoy/`` holds resources, and the statuses that
-are others with Envoy. ``make golden`` rewrites what is expected; read the diff.
+``input.yaml`` has the objects, admitted as the API server admits them (so that a case cannot have
+objects that users could not apply). ``nginx/`` has the files of virtual hosts and clusters,
+``status.yaml`` the statuses, ``apis/`` the IR of kube-apiservers. ``envoy/`` has resources, and the
+statuses that differ with Envoy. ``make golden`` rewrites the expected files; review the diff.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
 
 
 def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
-    """Give the files expected of a case, and the bundle of its first Gateway that is served."""
+    """Return the expected files of a case, and the file set of its first served Gateway."""
     engine = _engine(case)
     files: dict[str, str] = {}
     found: FileSet | None = None
@@ -101,7 +101,7 @@ def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
 def served_by_envoy(
     case: str, capabilities: envoy.Capabilities = ENVOY
 ) -> list[tuple[Key, envoy.Generated]]:
-    """Give what Envoys are given in a case."""
+    """Return the resource sets of Envoys in a case."""
     return [
         (key, envoy.Generator(capabilities).generate(gateway))
         for key, gateway in _gateways(_engine(case))
@@ -159,7 +159,7 @@ def _statuses(engine: Engine) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    """Give a value of the IR as it differs from what a field is by default."""
+    """Return a value of the IR without the fields that have their default."""
     if isinstance(value, tuple):
         return [_shown(each) for each in value]
     if not isinstance(value, msgspec.Struct):
@@ -176,7 +176,7 @@ def _yaml(value: Any) -> str:
 
 
 def _shorten(value: Any) -> None:
-    """Drop what is the same in every case."""
+    """Drop what is equal in every case."""
     if isinstance(value, dict):
         for key in ("lastTransitionTime", "observedGeneration"):
             value.pop(key, None)
@@ -257,7 +257,7 @@ async def test_envoy_accepts_every_golden_resource(case: str) -> None:
 
 
 def _elsewhere(resources: ResourceSet) -> Iterator[Resource]:
-    """Give resources whose listeners take ports that the kernel chooses."""
+    """Return resources whose listeners use ports chosen by the kernel."""
     for kind, named in resources.by_type.items():
         for each in named.values():
             if kind == LISTENER:

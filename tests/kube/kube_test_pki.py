@@ -44,7 +44,7 @@ class Authority:
         )
 
     def issue(self, name: str, organization: str = "", host: str = "") -> tuple[bytes, bytes]:
-        """Give certificate and key: for a server if ``host`` is given, else for a client."""
+        """Return certificate and key: for a server if ``host`` is given, else for a client."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
         if organization:

@@ -20,7 +20,7 @@ from gatehouse.apis.resources import (
 )
 from gatehouse.apiserver import main
 from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
-from gatehouse.controller.provisioner.reconcile import gateway_of, reconcile, sweep
+from gatehouse.controller.provisioner.reconcile import gateway_of, prune_orphans, reconcile
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
@@ -155,7 +155,7 @@ async def test_a_gateway_is_provisioned_its_agent_recognised_and_all_removed(
     }
     assert gateway_of("default", "g-c", accounts) == "default/g"
 
-    assert len(await sweep(client, lambda _: False)) == 4
+    assert len(await prune_orphans(client, lambda _: False)) == 4
     with pytest.raises(kube.NotFound):
         await client.get(SERVICES, "g-c", "default")
 

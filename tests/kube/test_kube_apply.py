@@ -1,4 +1,4 @@
-"""Create-or-update: what we state holds, what others state stays, what is not ours is safe."""
+"""Create or update: own fields are set, fields and objects of others stay unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def service(**spec: Any) -> dict[str, Any]:
 
 
 def at_rest(**spec: Any) -> dict[str, Any]:
-    """What an API server holds after this was stated."""
+    """Return the object in an API server after this manifest was applied."""
     return msgspec.to_builtins(with_applied_fields(service(**spec)))  # type: ignore[no-any-return]
 
 
@@ -55,7 +55,7 @@ def written(api: FakeApi) -> list[tuple[str, Any]]:
     return [(request[0], body) for request, body in pairs if request[0] != "GET"]
 
 
-async def test_what_is_missing_is_created() -> None:
+async def test_apply_creates_missing_object() -> None:
     async with serving() as (api, client):
         api.others.extend([status(404, "NotFound"), at_server(service())])
         assert (await create_or_update(client, SERVICES, service())).action == "created"
@@ -63,7 +63,7 @@ async def test_what_is_missing_is_created() -> None:
         assert written(api) == [("POST", {**head, **with_applied_fields(service())})]
 
 
-async def test_what_has_everything_and_more_is_left_alone() -> None:
+async def test_apply_leaves_object_unchanged_when_it_has_all_fields() -> None:
     current = at_rest(type="LoadBalancer")
     current["spec"]["clusterIP"] = "10.0.0.1"
     current["metadata"]["labels"]["theirs"] = "x"
@@ -74,7 +74,7 @@ async def test_what_has_everything_and_more_is_left_alone() -> None:
         assert written(api) == []
 
 
-async def test_what_differs_is_updated_and_nothing_else_is() -> None:
+async def test_apply_updates_only_fields_that_differ() -> None:
     current = service(type="ClusterIP", clusterIP="10.0.0.1")
     current["status"] = {"loadBalancer": {}}
     async with serving() as (api, client):
@@ -89,14 +89,14 @@ async def test_what_differs_is_updated_and_nothing_else_is() -> None:
         assert body["metadata"]["resourceVersion"] == "7"
 
 
-async def test_a_lost_race_is_run_again() -> None:
+async def test_apply_retries_after_conflict() -> None:
     async with serving() as (api, client):
         api.others.extend([at_server(service(a="1")), status(409, "Conflict")])
         api.others.extend([at_server(service(a="2"))] * 2)
         assert (await create_or_update(client, SERVICES, service(a="3"))).action == "updated"
 
 
-async def test_a_missing_namespace_is_an_error_not_a_loop() -> None:
+async def test_apply_raises_when_namespace_is_missing() -> None:
     async with serving() as (api, client):
         api.others.extend([status(404, "NotFound", "no namespace")] * 10)
         with pytest.raises(kube.NotFound, match="no namespace"):
@@ -105,26 +105,26 @@ async def test_a_missing_namespace_is_an_error_not_a_loop() -> None:
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"app.kubernetes.io/managed-by": "helm"}])
-async def test_what_is_not_ours_is_not_touched(labels: dict[str, str] | None) -> None:
+async def test_apply_raises_when_object_is_not_managed(labels: dict[str, str] | None) -> None:
     current = service()
     current["metadata"]["labels"] = labels
     async with serving() as (api, client):
         api.others.append(at_server(current))
-        with pytest.raises(NotOwnedError, match="Service ns/s exists and is not ours"):
+        with pytest.raises(NotOwnedError, match="Service ns/s exists and is not managed"):
             await create_or_update(client, SERVICES, service(a="b"))
         assert written(api) == []
 
 
-async def test_two_owners_whose_objects_would_share_a_name_do_not_fight() -> None:
+async def test_apply_raises_when_object_has_another_owner() -> None:
     current = service()
     current["metadata"]["ownerReferences"][0]["name"] = "other"
     async with serving() as (api, client):
         api.others.append(at_server(current))
-        with pytest.raises(NotOwnedError, match=r"belongs to Gateway 'other'.*Gateway 'g'"):
+        with pytest.raises(NotOwnedError, match=r"is owned by Gateway 'other'.*Gateway 'g'"):
             await create_or_update(client, SERVICES, service())
 
 
-async def test_an_owner_made_anew_takes_over() -> None:
+async def test_apply_replaces_owner_reference_when_owner_is_recreated() -> None:
     current = service()
     current["metadata"]["ownerReferences"][0]["uid"] = "before"
     async with serving() as (api, client):
@@ -133,30 +133,30 @@ async def test_an_owner_made_anew_takes_over() -> None:
         assert written(api)[0][1]["metadata"]["ownerReferences"][0]["uid"] == "u"
 
 
-def test_defaults_inside_list_items_are_no_difference() -> None:
+def test_covers_ignores_defaults_inside_list_items() -> None:
     current = {"ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}]}
     assert covers(current, {"ports": [{"port": 80}]})
     assert not covers(current, {"ports": []})
     assert not covers(current, {"ports": [{"port": 80}, {"port": 81}]})
 
 
-def test_true_is_not_one_and_null_is_not_absent() -> None:
+def test_covers_distinguishes_true_from_one_and_null_from_absent() -> None:
     assert not covers({"a": 1}, {"a": True})
     assert not covers({}, {"a": None})
 
 
-def test_a_list_item_that_stays_keeps_what_the_server_gave_it() -> None:
+def test_merged_keeps_server_fields_of_unchanged_list_items() -> None:
     current = [{"name": "port-80", "port": 80, "nodePort": 30001}]
     desired = [{"name": "port-443", "port": 443}, {"name": "port-80", "port": 80}]
     assert merged(current, desired) == [{"name": "port-443", "port": 443}, current[0]]
 
 
-def test_a_list_item_that_changes_is_replaced_whole() -> None:
+def test_merged_replaces_changed_list_items() -> None:
     current = [{"name": "v", "emptyDir": {}}]
     assert merged(current, [{"name": "v", "configMap": {}}]) == [{"name": "v", "configMap": {}}]
 
 
-async def test_what_was_stated_and_is_no_more_goes_and_what_others_state_stays() -> None:
+async def test_apply_removes_own_stale_fields_and_keeps_fields_of_others() -> None:
     current = at_rest(
         type="LoadBalancer",
         selector={"app": "a", "tier": "b"},
@@ -178,7 +178,7 @@ async def test_what_was_stated_and_is_no_more_goes_and_what_others_state_stays()
     assert body["metadata"]["labels"]["theirs"] == "c"
 
 
-async def test_what_cannot_change_is_made_anew() -> None:
+async def test_apply_recreates_object_when_immutable_field_changes() -> None:
     current = at_rest(loadBalancerClass="a")
     current["metadata"]["uid"] = "u-1"
 
@@ -188,12 +188,12 @@ async def test_what_cannot_change_is_made_anew() -> None:
     async with serving() as (api, client):
         api.others.extend([at_server(current)] * 3)
         wanted = service(loadBalancerClass="b")
-        done = await create_or_update(client, SERVICES, wanted, replaced=other_class)
+        done = await create_or_update(client, SERVICES, wanted, must_recreate=other_class)
         assert done.action == "updated"
         assert [method for method, _ in written(api)] == ["DELETE", "POST"]
 
 
-async def test_what_is_stated_may_depend_on_what_there_is() -> None:
+async def test_apply_adjusts_manifest_to_current_object() -> None:
     current = at_rest(replicas=5)
 
     def keep(now: Any, wanted: Any) -> Any:
@@ -201,7 +201,7 @@ async def test_what_is_stated_may_depend_on_what_there_is() -> None:
 
     async with serving() as (api, client):
         api.others.append(at_server(current))
-        done = await create_or_update(client, SERVICES, service(replicas=1), settle=keep)
+        done = await create_or_update(client, SERVICES, service(replicas=1), adjust=keep)
         assert done.action == "unchanged"
 
 
@@ -213,28 +213,30 @@ values = st.recursive(
 
 
 @given(values, values)
-def test_after_an_update_nothing_is_left_to_update(current: Any, desired: Any) -> None:
+def test_merged_covers_desired(current: Any, desired: Any) -> None:
     result = merged(current, desired)
     assert covers(result, desired)
     assert merged(result, desired) == result
 
 
 @given(values, values, values)
-def test_what_nobody_stated_is_never_removed(current: Any, desired: Any, before: Any) -> None:
+def test_without_stale_keeps_fields_not_applied_before(
+    current: Any, desired: Any, before: Any
+) -> None:
     assert without_stale(current, desired, {}) == current
     assert without_stale(current, current, field_shape(before)) == current
 
 
-async def test_what_is_known_is_not_asked_for() -> None:
+async def test_apply_sends_no_read_when_last_seen_is_given() -> None:
     wanted = service(type="ClusterIP")
     async with serving() as (api, client):
         known = {**dict(with_applied_fields(wanted)), "added": "by the server"}
-        outcome = await create_or_update(client, SERVICES, wanted, known=known)
+        outcome = await create_or_update(client, SERVICES, wanted, last_seen=known)
         assert outcome.action == "unchanged"
         assert api.requests == []
 
 
-async def test_what_is_known_too_late_is_asked_for_once_the_server_says_so() -> None:
+async def test_apply_reads_object_when_last_seen_is_stale() -> None:
     wanted = service(type="ClusterIP")
     there = {**dict(with_applied_fields(wanted)), "theirs": "1"}
 
@@ -243,6 +245,6 @@ async def test_what_is_known_too_late_is_asked_for_once_the_server_says_so() -> 
 
     async with serving() as (api, client):
         api.others.extend([status(409, "AlreadyExists"), answer])
-        outcome = await create_or_update(client, SERVICES, wanted, known=None)
+        outcome = await create_or_update(client, SERVICES, wanted, last_seen=None)
         assert outcome.action == "unchanged"
         assert [method for method, _, _ in api.requests] == ["POST", "GET"]

@@ -96,10 +96,10 @@ def test_skipping_verification_is_honoured_only_where_asked_for(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("cluster", "user", "message"),
     [
-        ({"server": "api:6443"}, {}, "no http"),
-        ({"certificate-authority-data": "!"}, {}, "certificate-authority-data is no base64"),
+        ({"server": "api:6443"}, {}, "must be an http"),
+        ({"certificate-authority-data": "!"}, {}, "certificate-authority-data must be base64"),
         ({"certificate-authority": "missing.pem"}, {}, "certificate-authority: .*missing.pem"),
-        ({}, {"exec": {"args": []}}, "user.exec has no command"),
+        ({}, {"exec": {"args": []}}, "user.exec.command is not set"),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -113,7 +113,7 @@ def test_what_is_wrong_is_named(
 
 def test_an_unknown_context_and_a_missing_file_are_named(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {}, {})
-    with pytest.raises(config.ConfigError, match="contexts has no entry named 'nowhere'"):
+    with pytest.raises(config.ConfigError, match="contexts: 'nowhere' not found"):
         config.from_kubeconfig(path, "nowhere")
     with pytest.raises(config.ConfigError, match="absent"):
         config.from_kubeconfig(tmp_path / "absent")
@@ -122,7 +122,7 @@ def test_an_unknown_context_and_a_missing_file_are_named(tmp_path: Path) -> None
 def test_bad_certificates_are_a_configuration_error(tmp_path: Path) -> None:
     inline = base64.b64encode(b"no pem").decode()
     path = kubeconfig(tmp_path, {}, {"client-certificate-data": inline})
-    with pytest.raises(config.ConfigError, match="TLS material for https://api:6443"):
+    with pytest.raises(config.ConfigError, match="TLS credentials for https://api:6443"):
         config.from_kubeconfig(path).ssl_context()
 
 
@@ -181,7 +181,7 @@ echo '{{"status":{{"token":"'$WHO'","expirationTimestamp":"1970-01-01T01:00:00Z"
     ("script", "message"),
     [
         ("exit 3", "status 3"),
-        ("echo nonsense", "printed nonsense"),
+        ("echo nonsense", "invalid output"),
         ("echo '{\"status\":{}}'", "no token"),
     ],
 )

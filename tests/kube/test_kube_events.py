@@ -117,7 +117,7 @@ async def test_a_cluster_scoped_objects_events_live_in_default() -> None:
 
 
 def test_only_so_many_notes_are_remembered() -> None:
-    ledger = EventAggregator(remembered=2)
+    ledger = EventAggregator(capacity=2)
     for name in "abac":
         ledger.add(EventKey("K", "v1", "ns", name, "", "Normal", "R", ""), START)
     assert [(note.name, tally.count) for note, tally in ledger.unwritten()] == [("a", 2), ("c", 1)]

@@ -19,7 +19,7 @@ from gatehouse.kube.store import Name
 
 
 class Follower:
-    """An informer with what it told, and a way to wait for what it shall tell."""
+    """An informer with its reported changes, and a way to wait for changes."""
 
     def __init__(
         self, client: Client, backoff: Backoff | None = None, *, optional: bool = False
@@ -62,7 +62,7 @@ async def following(
             await task
 
 
-async def test_it_lists_then_follows_changes() -> None:
+async def test_informer_lists_then_watches() -> None:
     async with serving() as (api, client):
         api.put("a")
         async with following(api, client) as follower:
@@ -78,13 +78,13 @@ async def test_it_lists_then_follows_changes() -> None:
         assert api.requests[1][2]["allowWatchBookmarks"] == "true"
 
 
-async def test_an_empty_collection_is_synced_without_any_change() -> None:
+async def test_informer_is_synced_when_collection_is_empty() -> None:
     async with serving() as (api, client), following(api, client) as follower:
         await follower.informer.synced.wait()
         assert follower.batches == []
 
 
-async def test_a_connection_lost_in_the_middle_of_an_event_is_resumed_exactly() -> None:
+async def test_informer_resumes_watch_when_connection_is_lost_within_event() -> None:
     async with serving() as (api, client):
         api.put("a")
         whole = line("ADDED", config_map("b", 12))
@@ -97,7 +97,7 @@ async def test_a_connection_lost_in_the_middle_of_an_event_is_resumed_exactly() 
         assert api.watched_from() == ["11", "12"]
 
 
-async def test_a_watch_that_ends_properly_is_opened_again_where_it_ended() -> None:
+async def test_informer_resumes_watch_when_server_ends_it() -> None:
     async with serving() as (api, client):
         bookmark = line("BOOKMARK", {"metadata": {"resourceVersion": "40"}})
         api.watches.append(stream(bookmark))
@@ -110,7 +110,7 @@ async def test_a_watch_that_ends_properly_is_opened_again_where_it_ended() -> No
         assert api.watched_from() == ["10", "40"]
 
 
-async def test_gone_history_means_a_new_list_with_the_deletions_nobody_saw() -> None:
+async def test_informer_relists_with_missed_deletions_when_history_is_gone() -> None:
     async with serving() as (api, client):
         api.put("kept")
         api.put("lost")
@@ -132,7 +132,7 @@ async def test_gone_history_means_a_new_list_with_the_deletions_nobody_saw() -> 
         assert api.listed() == 2
 
 
-async def test_gone_as_an_http_status_means_a_new_list_too() -> None:
+async def test_informer_relists_when_watch_responds_410() -> None:
     async with serving() as (api, client):
         api.watches.append(status(410, "Expired"))
         async with following(api, client) as follower:
@@ -142,7 +142,7 @@ async def test_gone_as_an_http_status_means_a_new_list_too() -> None:
         assert api.listed() == 2
 
 
-async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks() -> None:
+async def test_informer_waits_for_retry_after() -> None:
     waits: list[float | None] = []
 
     class Recording(Backoff):
@@ -158,7 +158,7 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks() -> None:
     assert waits == [7.0, None]
 
 
-async def test_an_optional_kind_that_is_not_served_is_empty_until_it_is() -> None:
+async def test_informer_is_empty_while_optional_kind_is_not_served() -> None:
     async with serving() as (api, client):
         api.lists.extend([status(404, "NotFound")] * 3)
         async with following(api, client, optional=True) as follower:
@@ -169,7 +169,7 @@ async def test_an_optional_kind_that_is_not_served_is_empty_until_it_is() -> Non
         assert api.listed() == 4
 
 
-async def test_a_needed_kind_that_is_not_served_is_waited_for() -> None:
+async def test_informer_is_not_synced_while_required_kind_is_not_served() -> None:
     async with serving() as (api, client):
         api.lists.extend([status(404, "NotFound")] * 3)
         async with following(api, client) as follower:
@@ -177,21 +177,21 @@ async def test_a_needed_kind_that_is_not_served_is_waited_for() -> None:
             assert api.listed() == 4
 
 
-async def test_an_optional_kind_that_is_forbidden_is_empty_until_it_is_permitted() -> None:
+async def test_informer_is_empty_while_optional_kind_is_forbidden() -> None:
     async with serving() as (api, client):
         api.lists.extend([status(403, "Forbidden", "not for you")] * 5)
         async with following(api, client, optional=True) as follower:
             await follower.informer.synced.wait()
             # Not the first time: roles may be written a moment after whoever needs them starts.
             assert api.listed() == 3
-            assert follower.informer.trouble == "forbidden: not for you"
+            assert follower.informer.unavailable_reason == "forbidden: not for you"
             api.put("a")
             await follower.until("a")
-            assert follower.informer.trouble == ""
+            assert follower.informer.unavailable_reason == ""
         assert api.listed() == 6
 
 
-async def test_what_is_forbidden_later_stays_as_it_was_last_seen() -> None:
+async def test_informer_keeps_objects_when_kind_becomes_forbidden() -> None:
     async with serving() as (api, client):
         api.put("a")
         gate = asyncio.Event()
@@ -205,27 +205,27 @@ async def test_what_is_forbidden_later_stays_as_it_was_last_seen() -> None:
             await follower.until("a")
             gate.set()
             async with asyncio.timeout(10):
-                while not follower.informer.trouble:
+                while not follower.informer.unavailable_reason:
                     await asyncio.sleep(0.01)
             assert [*follower.informer.objects] == [("ns", "a")]
             api.put("b")
             await follower.until("a", "b")
-            assert follower.informer.trouble == ""
+            assert follower.informer.unavailable_reason == ""
 
 
-async def test_whoever_is_urged_asks_at_once() -> None:
+async def test_informer_retries_immediately_after_retry_now() -> None:
     async with serving() as (api, client):
         api.lists.append(status(404, "NotFound"))
         slow = Backoff(first=1000, last=1000)
         async with following(api, client, slow, optional=True) as follower:
             await follower.informer.synced.wait()
-            assert follower.informer.trouble == "configmaps/v1 is not served here"
+            assert follower.informer.unavailable_reason == "configmaps/v1 is not served"
             api.put("a")
             follower.informer.retry_now()
             await follower.until("a")
 
 
-async def test_metadata_alone_is_asked_for_where_it_is_enough() -> None:
+async def test_informer_requests_only_metadata_when_configured() -> None:
     accepted: list[str] = []
 
     async def noting(request: Any) -> Any:
@@ -240,7 +240,7 @@ async def test_metadata_alone_is_asked_for_where_it_is_enough() -> None:
     assert accepted[1].startswith("application/json;as=PartialObjectMetadataList;g=meta.k8s.io")
 
 
-async def test_a_server_that_keeps_refusing_the_watch_is_listed_again() -> None:
+async def test_informer_relists_when_watch_fails_repeatedly() -> None:
     """As after its store was put back to a backup: the version lies in its future."""
     async with serving() as (api, client):
         api.watches.extend([status(504, "Timeout", "Too large resource version")] * 4)
@@ -251,7 +251,7 @@ async def test_a_server_that_keeps_refusing_the_watch_is_listed_again() -> None:
         assert api.listed() == 2
 
 
-async def test_nonsense_on_the_wire_does_not_end_it() -> None:
+async def test_informer_continues_after_malformed_event() -> None:
     async with serving() as (api, client):
         api.watches.append(stream(b"<html>proxy error</html>\n"))
         api.lists.append(stream(b"not json"))
@@ -261,7 +261,7 @@ async def test_nonsense_on_the_wire_does_not_end_it() -> None:
             await follower.until("a")
 
 
-async def test_events_of_megabytes_arrive_whole() -> None:
+async def test_informer_receives_events_of_megabytes() -> None:
     async with serving() as (api, client), following(api, client) as follower:
         await follower.informer.synced.wait()
         api.put("big", payload="x" * 3_000_000)
@@ -269,7 +269,7 @@ async def test_events_of_megabytes_arrive_whole() -> None:
         assert len(follower.informer.objects[("ns", "big")]["data"]["payload"]) == 3_000_000
 
 
-async def test_what_a_callback_raises_ends_it() -> None:
+async def test_informer_ends_when_callback_raises() -> None:
     def broken(*_: Any) -> None:
         raise LookupError("bug")
 
@@ -279,15 +279,15 @@ async def test_what_a_callback_raises_ends_it() -> None:
             await Informer(client, CONFIG_MAPS, on_changes=broken).run()
 
 
-def test_waits_double_up_to_the_last_and_start_over_after_success() -> None:
+def test_backoff_doubles_up_to_limit_and_resets_after_success() -> None:
     backoff = Backoff(first=1, last=30, fraction=lambda: 0.0)
     assert [backoff.next_delay() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
-    assert backoff.next_delay(at_least=60) == 60
+    assert backoff.next_delay(min_delay=60) == 60
     backoff.reset()
     assert backoff.next_delay() == 1
 
 
-def test_waits_are_spread_but_never_under_a_half() -> None:
+def test_backoff_jitter_is_at_most_half() -> None:
     assert Backoff(first=4, fraction=lambda: 1.0).next_delay() == 2
     endless = Backoff(fraction=lambda: 0.0)
     endless.failures = 100_000

@@ -22,21 +22,21 @@ def lease(holder: str, renewed: str = "t1", **more: Any) -> dict[str, Any]:
     return {"spec": {"holderIdentity": holder, "renewTime": renewed, **more}}
 
 
-def test_no_lease_is_made() -> None:
+def test_decide_creates_missing_lease() -> None:
     assert leader_election.decide(None, "me", Observed(), 0.0, TIMING) == Create()
 
 
-def test_my_own_lease_is_renewed() -> None:
+def test_decide_renews_own_lease() -> None:
     seen = leader_election.observe(lease("me"), Observed(), 100.0)
     assert leader_election.decide(lease("me"), "me", seen, 500.0, TIMING) == Renew()
 
 
-def test_a_released_lease_is_taken_at_once() -> None:
+def test_decide_acquires_released_lease_immediately() -> None:
     seen = leader_election.observe(lease(""), Observed(), 100.0)
     assert leader_election.decide(lease(""), "me", seen, 100.0, TIMING) == Acquire()
 
 
-def test_another_holder_is_waited_for_from_when_it_was_last_seen_to_renew() -> None:
+def test_decide_waits_from_last_observed_renewal_of_other_holder() -> None:
     seen = leader_election.observe(lease("you"), Observed(), 100.0)
     assert leader_election.decide(lease("you"), "me", seen, 114.9, TIMING) == Wait()
     assert leader_election.decide(lease("you"), "me", seen, 115.0, TIMING) == Acquire()
@@ -44,13 +44,13 @@ def test_another_holder_is_waited_for_from_when_it_was_last_seen_to_renew() -> N
     assert leader_election.decide(lease("you", "t2"), "me", renewed, 120.0, TIMING) == Wait()
 
 
-def test_the_holder_says_how_long_its_lease_lasts() -> None:
+def test_decide_uses_lease_duration_of_holder() -> None:
     long = lease("you", leaseDurationSeconds=60)
     seen = leader_election.observe(long, Observed(), 0.0)
     assert leader_election.decide(long, "me", seen, 59.0, TIMING) == Wait()
 
 
-def test_what_is_written_counts_transitions_and_keeps_the_rest() -> None:
+def test_lease_spec_counts_transitions_and_keeps_other_fields() -> None:
     now = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
     before = {"holderIdentity": "you", "leaseTransitions": 4, "strategy": "x"}
     taken = leader_election.lease_spec(before, "me", Acquire(), now, TIMING)
@@ -120,7 +120,7 @@ class Candidate:
         self.changed.set()
 
 
-async def test_the_first_leads_and_the_second_takes_over_when_it_falls_silent() -> None:
+async def test_elector_takes_over_when_leader_stops_renewing() -> None:
     client = OneLease()
     one, two = Candidate(client, "one"), Candidate(client, "two")
     assert await one.elector.step() == Create()
@@ -132,7 +132,7 @@ async def test_the_first_leads_and_the_second_takes_over_when_it_falls_silent() 
     assert one.told == [True, False]
 
 
-async def test_of_two_that_take_at_once_one_wins() -> None:
+async def test_one_elector_wins_when_two_acquire_concurrently() -> None:
     client = OneLease()
     client._store({"metadata": {}, **lease("dead")})
     one, two = Candidate(client, "one"), Candidate(client, "two")
@@ -152,7 +152,7 @@ async def test_of_two_that_take_at_once_one_wins() -> None:
     assert (one.elector.leading, two.elector.leading) == (True, False)
 
 
-async def test_a_leader_cut_off_from_the_server_stops_at_its_deadline() -> None:
+async def test_elector_stops_leading_at_deadline_when_server_is_unreachable() -> None:
     client = OneLease()
     one = Candidate(client, "one", Timing(retry=0.001))
     task = asyncio.create_task(one.elector.run())
@@ -169,7 +169,7 @@ async def test_a_leader_cut_off_from_the_server_stops_at_its_deadline() -> None:
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
-async def test_a_wall_clock_that_jumps_moves_no_lease(hours: int) -> None:
+async def test_elector_is_not_affected_by_wall_clock_jumps(hours: int) -> None:
     client = OneLease()
     wall = [datetime(2026, 11, 21, 12, tzinfo=UTC)]
     one, two = Candidate(client, "one"), Candidate(client, "two")
@@ -186,7 +186,7 @@ async def test_a_wall_clock_that_jumps_moves_no_lease(hours: int) -> None:
     assert (one.told, two.told) == ([True], [])
 
 
-async def test_a_leader_that_leaves_gives_the_lease_back() -> None:
+async def test_elector_releases_lease_when_cancelled() -> None:
     client = OneLease()
     one, two = Candidate(client, "one"), Candidate(client, "two")
     task = asyncio.create_task(one.elector.run())

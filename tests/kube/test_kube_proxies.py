@@ -1,4 +1,4 @@
-"""Which proxy leads to an API server, and that it is used."""
+"""Selection and use of an HTTP proxy to an API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of the load balancers' front end, and what becomes of them."""
+"""Objects for the front end of external load balancers, and its results."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def key_of(raw: Object) -> query.Key:
 
 
 class World:
-    """The front end over some objects."""
+    """The front end over a set of objects."""
 
     def __init__(self, *objects: Object) -> None:
         self.engine = query.Engine(query.Snapshot(front.INDEXES))
@@ -109,7 +109,7 @@ class World:
         self.engine.commit(dict.fromkeys(map(key_of, objects)))
 
     def own(self, *names: str, source: query.Key = EDGE, of: str = "ingress") -> None:
-        """Say which upstreams are ours, such as ``http/web``, because of a Service."""
+        """Set the owned upstreams, such as ``http/web``, with a Service."""
         split = (name.split("/") for name in names)
         owned = {
             UpstreamName("http" if context == "http" else "stream", name): (
@@ -126,13 +126,13 @@ class World:
             return ask(front.compile_balancer, source)
 
     def plus(self, source: query.Key = EDGE) -> LoadBalancer:
-        """What hosts with NGINX Plus are to hold."""
+        """Return the compiled load balancer of type NGINX Plus."""
         found = self.compiled(source).balancer
         assert isinstance(found, LoadBalancer)
         return found
 
     def upstreams(self, source: query.Key = EDGE) -> dict[str, list[str]]:
-        """The servers of each upstream; one that is draining has a ``-`` behind it."""
+        """Return the servers of each upstream; a draining one ends in ``-``."""
         found = self.compiled(source).balancer
         assert found is not None
         return {
@@ -146,7 +146,7 @@ class World:
         return [str(name) for name in found.released_upstreams]
 
     def said(self, source: query.Key = EDGE) -> dict[str, list[str]]:
-        """What is said of Services and of the source itself, by reason."""
+        """Return the messages about Services and the source, by reason."""
         found = self.compiled(source)
         words: dict[str, list[str]] = {}
         for finding in (*found.findings, *(note.finding for note in found.notes)):

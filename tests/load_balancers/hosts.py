@@ -1,4 +1,4 @@
-"""A host with the fake of NGINX Plus, a worker for it, and a clock that tests move."""
+"""A host with the fake of NGINX Plus, a worker for it, and a clock that tests control."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ JITTER = 0.5
 
 
 class Clock:
-    """Stands still unless it is moved."""
+    """Clock that advances only when a test says so."""
 
     def __init__(self) -> None:
         self._now = 1000.0
         self._moved = asyncio.Condition()
         self.waiting: list[float] = []
-        """Until when somebody waits."""
+        """Deadlines of the waiting callers."""
 
     def now(self) -> float:
         return self._now
@@ -70,13 +70,13 @@ def holdings(
 
 
 def plus(*names: str, **options: Any) -> Plus:
-    """NGINX Plus with upstreams, each with a zone."""
+    """Return an NGINX Plus with upstreams, each with a zone."""
     split = (each.split("/") for each in names)
     return Plus(*(Upstream(kind, each, zone=each, **options) for kind, each in split))
 
 
 class Host:
-    """One worker and what it speaks to."""
+    """A worker and its fake host."""
 
     def __init__(self, fake: FakePlus, worker: Worker, clock: Clock) -> None:
         self.fake, self.worker, self.clock = fake, worker, clock
@@ -90,7 +90,7 @@ class Host:
         return sorted(server.server for server in self.upstream(which).servers.values())
 
     def calls(self) -> list[str]:
-        """What was asked since the last time, in order."""
+        """Return the requests since the last call, in order."""
         found = [f"{call.method} {call.path.rstrip('/')}" for call in self.fake.calls]
         self.fake.calls.clear()
         return found
@@ -105,14 +105,14 @@ class Host:
         await self.until(lambda: any(until > self.clock.now() for until in self.clock.waiting))
 
     async def want(self, upstreams: Mapping[str, Sequence[Server | str]], **options: Any) -> None:
-        """Want it, and let the worker do what it can do at once."""
+        """Set the desired state, and let the worker do what it can do at once."""
         wanted = holdings(upstreams, **options)
         self.worker.want(wanted)
         await asyncio.sleep(0)
         await self.pass_(JITTER)
 
     async def pass_(self, seconds: float) -> None:
-        """Let time pass, and the worker do what is due then."""
+        """Advance the clock, and let the worker do what is due then."""
         await self.idle()
         await self.clock.move(seconds)
         await asyncio.sleep(0.01)
@@ -123,7 +123,7 @@ class Host:
 async def hosted(
     made: Plus, tls: ssl.SSLContext | None = None, settings: ir.Tls | None = None, **options: Any
 ) -> AsyncIterator[Host]:
-    """Run a worker for a fake; ``options`` are the fake's."""
+    """Run a worker for a fake; ``options`` are those of the fake."""
     clock = Clock()
     fake = FakePlus(made, **options)
     token = options.get("authorization", "")

@@ -1,4 +1,4 @@
-"""Hosts that are away, slow or replaced: no update is lost, and none delays another."""
+"""Hosts that are unavailable, slow or replaced: no update is lost, and none delays another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_retries_begin_at_two_seconds_and_double_to_a_minute() -> None:
     assert retry_delay(100_000) == 60
 
 
-async def test_a_host_that_was_away_for_hours_gets_the_newest_with_a_retry_each_minute() -> None:
+async def test_host_gets_the_newest_version_after_hours_of_retries_per_minute() -> None:
     port, clock, reports = free_port(), Clock(), list[HostReport]()
     host = ir.Host(f"http://127.0.0.1:{port}/api")
     worker = Worker(host, reports.append, clock, lambda: JITTER)
@@ -64,7 +64,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_a_slow_host_is_given_up_on_in_time_and_tried_again() -> None:
+async def test_slow_host_times_out_and_is_retried() -> None:
     async with hosted(plus(WEB)) as host:
         worker = host.worker
         host.fake.faults.append(Fault("POST", "*", delay=60.0))
@@ -73,12 +73,12 @@ async def test_a_slow_host_is_given_up_on_in_time_and_tried_again() -> None:
         worker.want(made)
         await asyncio.sleep(0)
         await host.pass_(JITTER)
-        assert host.reports[-1].error == "no answer within 0.2 s"
+        assert host.reports[-1].error == "no response within 0.2 s"
         await host.pass_(2 + JITTER)
         assert host.held(WEB) == [A]
 
 
-async def test_an_answer_without_end_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_response_does_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "ANSWER_MAX", 1 << 20)
     sent = 0
 
@@ -99,7 +99,7 @@ async def test_an_answer_without_end_fills_no_memory(monkeypatch: pytest.MonkeyP
     try:
         worker.want(holdings({WEB: [A]}))
         await until(lambda: bool(reports) and reports[-1].error != "")
-        assert reports[-1].error == "200: answered more than 1 MiB"
+        assert reports[-1].error == "200: response is larger than 1 MiB"
         assert sent < 64 << 20
     finally:
         task.cancel()
@@ -109,7 +109,7 @@ async def test_an_answer_without_end_fills_no_memory(monkeypatch: pytest.MonkeyP
 
 @asynccontextmanager
 async def fleet(*made: Plus) -> AsyncIterator[tuple[Fleet, list[FakePlus], tuple[ir.Host, ...]]]:
-    """A fleet with hosts, under the machine's clock."""
+    """Run a fleet with hosts, on the real clock."""
     async with AsyncExitStack() as stack:
         fakes = [FakePlus(each) for each in made]
         urls = [await stack.enter_async_context(fake.serving()) for fake in fakes]
@@ -122,7 +122,7 @@ def held(fake: FakePlus, name: str = "web") -> list[str]:
     return sorted(s.server for s in fake.plus.upstreams["http", name].servers.values())
 
 
-async def test_a_host_that_does_not_answer_delays_no_other() -> None:
+async def test_unresponsive_host_does_not_delay_others() -> None:
     async with fleet(plus(WEB), plus(WEB), plus(WEB)) as (found, fakes, hosts):
         fakes[0].faults.append(Fault(delay=3600.0, times=-1))
         found.want({"lb": (hosts, holdings({WEB: [A]}))})
@@ -132,7 +132,7 @@ async def test_a_host_that_does_not_answer_delays_no_other() -> None:
         assert held(fakes[0]) == []
 
 
-async def test_names_that_nobody_answers_for_delay_no_other_host(
+async def test_unanswered_dns_queries_do_not_delay_other_hosts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_up, answered = socket.getaddrinfo, threading.Event()
@@ -156,7 +156,7 @@ async def test_names_that_nobody_answers_for_delay_no_other_host(
         answered.set()
 
 
-async def test_a_name_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_hostname_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -167,10 +167,10 @@ async def test_a_name_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch)
             await host.negotiate()
     finally:
         await host.close()
-    assert str(refused.value) == "its name is not known: Name or service not known"
+    assert str(refused.value) == "cannot resolve the hostname: Name or service not known"
 
 
-async def test_a_host_that_is_wanted_no_more_keeps_what_it_has() -> None:
+async def test_removed_host_keeps_its_configuration() -> None:
     async with fleet(plus(WEB), plus(WEB)) as (found, fakes, hosts):
         found.want({"lb": (hosts, holdings({WEB: [A]}))})
         await until(lambda: held(fakes[0]) == held(fakes[1]) == [A])
@@ -180,7 +180,7 @@ async def test_a_host_that_is_wanted_no_more_keeps_what_it_has() -> None:
         assert len(found.workers()) == 1
 
 
-async def test_nodes_that_come_and_go_all_the_time_lose_no_update() -> None:
+async def test_constant_node_changes_lose_no_update() -> None:
     names = [f"http/u{n}" for n in range(20)]
     async with fleet(*(plus(*names) for _ in range(4))) as (found, fakes, hosts):
         servers = [f"10.0.0.{n}:30080" for n in range(20)]
@@ -193,7 +193,7 @@ async def test_nodes_that_come_and_go_all_the_time_lose_no_update() -> None:
         await until(lambda: all(held(f, n[5:]) == last for f in fakes for n in names))
 
 
-async def test_hosts_that_learn_the_same_do_not_all_act_at_one_moment() -> None:
+async def test_hosts_do_not_apply_the_same_change_at_the_same_time() -> None:
     async with fleet(*(plus(WEB) for _ in range(8))) as (found, fakes, hosts):
         found.want({"lb": (hosts, holdings({WEB: [A]}))})
         times = [worker.knowledge.next_at() for worker in found.workers().values()]

@@ -1,4 +1,4 @@
-"""Which Services become which upstreams, with which servers, and what is said of the others."""
+"""Front end of external load balancers: claims, servers, conflicts, hosts, ``nlk-config``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gatehouse.compiler.frontends import external_load_balancer as front
 NODES = (node("a", "10.0.0.1"), node("b", "10.0.0.2"))
 
 
-def test_a_port_whose_name_has_the_prefix_is_an_upstream_of_the_rest_of_the_name() -> None:
+def test_port_with_the_prefix_claims_the_upstream_of_its_remaining_name() -> None:
     ports = (port("nlk-web", 30080), port("metrics", 30081), port("nlk-api", 30082))
     world = World(balancer(), *NODES, service("ingress", *ports))
     assert world.upstreams() == {
@@ -42,7 +42,7 @@ def test_a_port_whose_name_has_the_prefix_is_an_upstream_of_the_rest_of_the_name
         ({"gatehouse.dev/upstream.nlk-web": "cluster1-web"}, "http/cluster1-web"),
     ],
 )
-def test_annotations_say_context_and_name(annotations: dict[str, str], upstream: str) -> None:
+def test_annotations_set_context_and_name(annotations: dict[str, str], upstream: str) -> None:
     world = World(balancer(), *NODES, service(annotations=annotations))
     assert list(world.upstreams()) == [upstream]
 
@@ -50,14 +50,18 @@ def test_annotations_say_context_and_name(annotations: dict[str, str], upstream:
 @pytest.mark.parametrize(
     ("changed", "annotations", "words"),
     [
-        (port("nlk-"), {}, "'' is not the name of an upstream"),
-        (port(), {"nginxinc.io/nlk-web": "tcp"}, "'tcp' is not http or stream"),
-        (port(protocol="UDP"), {}, "UDP needs annotation nginxinc.io/nlk-web: stream"),
-        (port(protocol="SCTP"), {"nginxinc.io/nlk-web": "stream"}, "SCTP cannot be forwarded"),
-        (port(), {"gatehouse.dev/upstream.nlk-web": "a/b"}, "'a/b' is not the name"),
+        (port("nlk-"), {}, "'' must be a valid upstream name"),
+        (port(), {"nginxinc.io/nlk-web": "tcp"}, "'tcp' must be http or stream"),
+        (port(protocol="UDP"), {}, "annotation nginxinc.io/nlk-web must be stream for UDP"),
+        (
+            port(protocol="SCTP"),
+            {"nginxinc.io/nlk-web": "stream"},
+            "protocol SCTP is not supported",
+        ),
+        (port(), {"gatehouse.dev/upstream.nlk-web": "a/b"}, "'a/b' must be a valid upstream name"),
     ],
 )
-def test_a_port_that_cannot_be_followed_is_told_and_what_hosts_hold_of_it_stays(
+def test_invalid_port_is_reported_and_its_upstream_stays_unchanged(
     changed: Any, annotations: dict[str, str], words: str
 ) -> None:
     world = World(balancer(), *NODES, service("ingress", changed, annotations=annotations))
@@ -82,7 +86,7 @@ def test_a_port_that_cannot_be_followed_is_told_and_what_hosts_hold_of_it_stays(
         ({"namespaces": ["*"], "portPrefix": "nlk-o"}, ["http/ne"]),
     ],
 )
-def test_services_are_chosen_by_namespace_labels_annotation_and_prefix(
+def test_services_are_selected_by_namespace_labels_annotation_and_prefix(
     services: Any, followed: list[str]
 ) -> None:
     one = service("one", port("nlk-one"), labels={"tier": "edge"}, annotations={"follow": "no"})
@@ -160,7 +164,7 @@ def test_two_nodes_with_one_address_are_one_server() -> None:
     assert world.upstreams() == {"http/web": ["10.0.0.1:30080-"]}
 
 
-def test_where_no_node_is_ready_all_are_servers() -> None:
+def test_all_nodes_are_servers_when_none_is_ready() -> None:
     away = [node("a", "10.0.0.1", ready="Unknown"), node("b", "10.0.0.2", ready="Unknown")]
     world = World(balancer(), *away, service())
     assert world.upstreams() == {"http/web": ["10.0.0.1:30080", "10.0.0.2:30080"]}
@@ -170,7 +174,7 @@ def test_where_no_node_is_ready_all_are_servers() -> None:
     ("of_service", "of_balancer"),
     [({"externalTrafficPolicy": "Local"}, {}), ({}, {"nodes": {"onlyWithEndpoints": True}})],
 )
-def test_nodes_without_an_endpoint_are_left_out_where_traffic_is_local(
+def test_nodes_without_an_endpoint_are_omitted_with_local_traffic_policy(
     of_service: Any, of_balancer: Any
 ) -> None:
     found = endpoints(
@@ -217,18 +221,18 @@ def test_a_load_balancer_service_is_reached_by_its_nodes_or_its_ingress(
 @pytest.mark.parametrize(
     ("asked", "reason", "words"),
     [
-        (service("ingress", port(node_port=0)), "NoServers", "it has no nodePort"),
-        (service(type="ExternalName"), "InvalidPort", "of type ExternalName has no servers"),
-        (service(type="ClusterIP"), "NoServers", "no endpoint is ready"),
+        (service("ingress", port(node_port=0)), "NoServers", "nodePort not found"),
+        (service(type="ExternalName"), "InvalidPort", "type ExternalName is not supported"),
+        (service(type="ClusterIP"), "NoServers", "no ready endpoint found"),
         (
             service("ingress", port(node_port=0), type="LoadBalancer"),
             "NoServers",
-            "no IP address in status.loadBalancer",
+            "no IP address found in status.loadBalancer",
         ),
-        (service(externalTrafficPolicy="Local"), "NoServers", "no Node serves it"),
+        (service(externalTrafficPolicy="Local"), "NoServers", "no suitable Node found"),
     ],
 )
-def test_an_upstream_without_servers_is_told_and_stays_as_it_is(
+def test_upstream_without_servers_is_reported_and_unchanged(
     asked: Any, reason: str, words: str
 ) -> None:
     world = World(balancer(), *NODES, asked)
@@ -238,12 +242,12 @@ def test_an_upstream_without_servers_is_told_and_stays_as_it_is(
     assert words in world.said()[reason][0]
 
 
-def test_an_upstream_without_servers_is_emptied_where_that_is_asked_for() -> None:
+def test_upstream_without_servers_is_emptied_when_configured() -> None:
     world = World(balancer(whenEmpty="Remove"), *NODES, service(type="ClusterIP"))
     assert world.upstreams() == {"http/web": []}
 
 
-def test_what_nobody_asks_for_any_more_is_released_and_nothing_else() -> None:
+def test_only_unclaimed_upstreams_are_released() -> None:
     ports = (port("nlk-web"), port("nlk-api", 30081))
     world = World(balancer(), *NODES, service("ingress", *ports))
     world.own("http/web", "http/api", "stream/web")
@@ -254,7 +258,7 @@ def test_what_nobody_asks_for_any_more_is_released_and_nothing_else() -> None:
     assert world.released() == ["http/api", "http/web", "stream/web"]
 
 
-def test_a_service_that_is_being_deleted_asks_for_nothing() -> None:
+def test_service_being_deleted_claims_nothing() -> None:
     going = service()
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     world = World(balancer(), *NODES, going)
@@ -262,21 +266,24 @@ def test_a_service_that_is_being_deleted_asks_for_nothing() -> None:
     assert world.released() == ["http/web"]
 
 
-def test_what_is_to_be_kept_on_delete_is_forgotten_instead() -> None:
+def test_keep_on_delete_forgets_upstreams_without_emptying_them() -> None:
     world = World(balancer(deletionPolicy="Retain"), *NODES)
     world.own("http/web")
     assert world.released() == []
     assert [str(name) for name in world.compiled().forgotten] == ["http/web"]
 
 
-def test_of_two_services_the_older_has_the_upstream() -> None:
+def test_older_service_wins_an_upstream_conflict() -> None:
     old = service("z-old", port(node_port=30090), created="2025-01-01T00:00:00Z")
     world = World(balancer(), *NODES, service("a-new"), old)
     assert world.upstreams() == {"http/web": ["10.0.0.1:30090", "10.0.0.2:30090"]}
     (note,) = world.compiled().notes
     assert note.service == ("Service", "nginx-ingress", "a-new")
     assert note.finding.reason is front.Reason.CONFLICT
-    assert "http/web is that of Service nginx-ingress/z-old port 'nlk-web'" in note.finding.message
+    assert (
+        "http/web already used by Service nginx-ingress/z-old port 'nlk-web'"
+        in note.finding.message
+    )
     world.remove(old)
     assert world.upstreams() == {"http/web": ["10.0.0.1:30080", "10.0.0.2:30080"]}
     assert world.compiled().notes == ()
@@ -307,7 +314,7 @@ def test_load_balancers_that_share_a_host_do_not_share_an_upstream() -> None:
     assert list(world.upstreams(second)) == ["http/web"]
 
 
-def test_hosts_are_named_by_url() -> None:
+def test_hosts_are_identified_by_url() -> None:
     urls = ["http://a:9000/api/", "http://a:9000/api", "ftp://b", "c:9000", "https://u:p@d/api"]
     world = World(balancer(hosts=[{"url": url} for url in urls]))
     found = world.plus()
@@ -320,12 +327,15 @@ def test_hosts_are_named_by_url() -> None:
 @pytest.mark.parametrize(
     ("tls", "words"),
     [
-        ({"caCertificateRef": {"name": "none"}}, "Secret nlk/none does not exist"),
-        ({"caCertificateRef": {"name": "empty"}}, "Secret nlk/empty has no ca.crt or tls.crt"),
-        ({"clientCertificateRef": {"name": "ca"}}, "Secret nlk/ca has no tls.crt"),
+        ({"caCertificateRef": {"name": "none"}}, "Secret nlk/none not found"),
+        (
+            {"caCertificateRef": {"name": "empty"}},
+            "Secret nlk/empty: data[ca.crt] or data[tls.crt] not found",
+        ),
+        ({"clientCertificateRef": {"name": "ca"}}, "Secret nlk/ca: data[tls.crt] not found"),
     ],
 )
-def test_without_its_secrets_nothing_is_sent_and_everything_stays(tls: Any, words: str) -> None:
+def test_nothing_is_sent_when_secrets_are_missing_or_invalid(tls: Any, words: str) -> None:
     world = World(
         balancer(tls=tls), *NODES, service(), secret("ca", ca_crt=b"PEM"), secret("empty")
     )
@@ -336,7 +346,7 @@ def test_without_its_secrets_nothing_is_sent_and_everything_stays(tls: Any, word
     assert world.said() == {"InvalidSecretRef": [words]}
 
 
-def test_certificates_come_from_secrets_and_are_followed() -> None:
+def test_certificates_are_read_from_secrets_and_updated() -> None:
     tls = {"caCertificateRef": {"name": "ca"}, "clientCertificateRef": {"name": "own"}}
     own = secret("own", tls_crt=b"CERT", tls_key=b"KEY")
     world = World(balancer(tls=tls), secret("ca", ca_crt=b"ONE"), own)
@@ -358,7 +368,7 @@ NLK_OBJECTS = (
 )
 
 
-def test_the_settings_of_nlk_are_followed_as_they_are() -> None:
+def test_nlk_config_is_supported_unchanged() -> None:
     hosts = "http://10.1.1.4:9000/api, http://10.1.1.5:9000/api,"
     world = World(nlk(nginx_hosts=hosts, tls_mode="no-tls", log_level="warn"), *NLK_OBJECTS)
     found = world.plus(front.NLK_CONFIG_KEY)
@@ -379,7 +389,7 @@ def test_the_settings_of_nlk_are_followed_as_they_are() -> None:
         ("ss-mtls", True, b"CA", b"CERT"),
     ],
 )
-def test_the_modes_of_nlk_mean_what_they_did(
+def test_nlk_tls_modes_keep_their_meaning(
     mode: str, verify: bool, trust: bytes, certificate: bytes
 ) -> None:
     settings = {"ca_certificate": "ca", "client_certificate": "own", "tls_mode": mode}
@@ -393,32 +403,32 @@ def test_the_modes_of_nlk_mean_what_they_did(
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"tls_mode": "no-tls"}, "data.nginx-hosts is missing"),
-        ({"nginx_hosts": "http://a/api", "tls_mode": "off"}, "data.tls-mode: 'off' is not one of"),
-        ({"nginx_hosts": "http://a/api", "tls_mode": "ss-tls"}, "data.ca-certificate is needed"),
+        ({"tls_mode": "no-tls"}, "data.nginx-hosts: must be set"),
+        ({"nginx_hosts": "http://a/api", "tls_mode": "off"}, "data.tls-mode: 'off' must be one of"),
+        ({"nginx_hosts": "http://a/api", "tls_mode": "ss-tls"}, "data.ca-certificate: must be set"),
     ],
 )
-def test_settings_of_nlk_that_cannot_be_followed_are_told(data: dict[str, str], words: str) -> None:
+def test_invalid_nlk_config_is_reported(data: dict[str, str], words: str) -> None:
     world = World(nlk(**data), *NLK_OBJECTS)
     assert world.compiled(front.NLK_CONFIG_KEY).balancer is None
     assert words in world.said(front.NLK_CONFIG_KEY)["Invalid"][0]
 
 
-def test_another_config_map_asks_for_nothing() -> None:
+def test_other_config_maps_are_ignored() -> None:
     assert front.relevant("ConfigMap", "nlk", "nlk-config")
     assert not front.relevant("ConfigMap", "nlk", "other")
     assert not front.relevant("ConfigMap", "default", "nlk-config")
 
 
-def test_a_type_that_is_not_served_is_told() -> None:
+def test_unsupported_type_is_reported() -> None:
     world = World(balancer(type="haproxy"))
     assert world.compiled().balancer is None
     assert world.said() == {
-        "UnsupportedType": ["spec.type: 'haproxy' is not one of NginxPlus, Nginx, Envoy"]
+        "UnsupportedType": ["spec.type: 'haproxy' must be one of NginxPlus, Nginx, Envoy"]
     }
 
 
-def test_a_change_of_a_node_that_matters_to_nobody_runs_nothing() -> None:
+def test_irrelevant_node_change_runs_no_query() -> None:
     world = World(balancer(), *NODES, service())
     world.upstreams()
     runs = world.engine.runs

@@ -1,4 +1,4 @@
-"""A host with NGINX Plus agrees with what it is to hold, with few requests, over real HTTP."""
+"""An NGINX Plus host converges to the desired state, with few requests, over real HTTP."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_servers_are_added_and_removed_with_one_request_each() -> None:
         assert host.calls() == []
 
 
-async def test_a_host_that_began_another_life_loses_no_server_to_a_number_of_the_last_one() -> None:
+async def test_restarted_host_loses_no_server_to_ids_from_before_the_restart() -> None:
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A, B, C]})
         await host.want({WEB: [B, C]})
@@ -47,7 +47,7 @@ async def test_a_host_that_began_another_life_loses_no_server_to_a_number_of_the
         assert f"DELETE {SERVERS}/1" not in host.calls()
 
 
-async def test_a_server_of_another_life_is_drained_as_long_as_any() -> None:
+async def test_server_from_before_a_restart_is_drained_for_the_full_time() -> None:
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A, B]}, drain=30)
         await host.want({WEB: [B]}, drain=30)
@@ -65,7 +65,7 @@ async def test_a_server_of_another_life_is_drained_as_long_as_any() -> None:
         assert host.held(WEB) == [B]
 
 
-async def test_what_comes_within_a_moment_is_one_change_and_the_last_one_wins() -> None:
+async def test_changes_are_debounced_and_the_last_one_wins() -> None:
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A]})
         host.calls()
@@ -76,7 +76,7 @@ async def test_what_comes_within_a_moment_is_one_change_and_the_last_one_wins() 
         assert host.calls() == [f"POST {SERVERS}"]
 
 
-async def test_upstreams_that_are_not_ours_are_not_even_looked_at() -> None:
+async def test_unowned_upstreams_are_not_read() -> None:
     made = plus(WEB, "http/other")
     made.upstreams["http", "other"].load("192.0.2.1:80")
     async with hosted(made) as host:
@@ -86,7 +86,7 @@ async def test_upstreams_that_are_not_ours_are_not_even_looked_at() -> None:
         assert not [call for call in host.calls() if "other" in call]
 
 
-async def test_servers_of_ours_that_somebody_else_changed_are_put_right() -> None:
+async def test_external_changes_of_owned_servers_are_reverted() -> None:
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A, B]})
         upstream = host.upstream(WEB)
@@ -99,7 +99,7 @@ async def test_servers_of_ours_that_somebody_else_changed_are_put_right() -> Non
         assert host.worker.knowledge.drifts == 1
 
 
-async def test_of_two_servers_with_one_address_one_goes() -> None:
+async def test_duplicate_server_is_removed() -> None:
     made = plus(WEB)
     for _ in range(2):
         made.upstreams["http", "web"].load(A)
@@ -122,7 +122,7 @@ async def test_parameters_are_set_and_set_back_to_nginx_s_defaults() -> None:
         assert server.parameters["fail_timeout"] == "60s", "the same time in other words"
 
 
-async def test_a_backup_server_is_replaced_since_that_cannot_be_changed() -> None:
+async def test_backup_server_is_replaced_because_backup_is_immutable() -> None:
     made = plus(WEB)
     made.upstreams["http", "web"].load(f"{A} backup")
     async with hosted(made) as host:
@@ -132,7 +132,7 @@ async def test_a_backup_server_is_replaced_since_that_cannot_be_changed() -> Non
 
 
 @pytest.mark.parametrize(("which", "word"), [("http/web", "drain"), ("stream/web", "down")])
-async def test_a_server_that_leaves_is_drained_first_where_asked(which: str, word: str) -> None:
+async def test_removed_server_is_drained_first_when_configured(which: str, word: str) -> None:
     def leaving(host: Host) -> list[Any]:
         servers = host.upstream(which).servers.values()
         return [s.server for s in servers if s.drain or s.parameters["down"]]
@@ -151,7 +151,7 @@ async def test_a_server_that_leaves_is_drained_first_where_asked(which: str, wor
         assert host.reports[-1].behind == 0
 
 
-async def test_a_released_upstream_is_emptied_and_that_is_told() -> None:
+async def test_released_upstream_is_emptied_and_reported() -> None:
     async with hosted(plus(WEB, "http/api")) as host:
         await host.want({WEB: [A], "http/api": [A]})
         await host.want({WEB: [A], "http/api": [], "http/gone": []})
@@ -160,7 +160,7 @@ async def test_a_released_upstream_is_emptied_and_that_is_told() -> None:
         assert host.reports[-1].trouble == ""
 
 
-async def test_a_missing_or_static_upstream_stops_no_other_and_is_told_in_its_own_words() -> None:
+async def test_missing_or_static_upstream_is_reported_and_does_not_block_others() -> None:
     made = plus(WEB)
     made.upstreams["http", "static"] = Upstream("http", "static")
     async with hosted(made) as host:
@@ -176,7 +176,7 @@ async def test_a_missing_or_static_upstream_stops_no_other_and_is_told_in_its_ow
         assert [which for which, _ in host.reports[-1].failing] == ["http/static"]
 
 
-async def test_a_refused_server_keeps_nobody_else_out_and_leaves_no_upstream_empty() -> None:
+async def test_rejected_server_does_not_block_others_or_empty_the_upstream() -> None:
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A]})
         await host.want({WEB: ["[::zz]:1", B]})
@@ -186,7 +186,7 @@ async def test_a_refused_server_keeps_nobody_else_out_and_leaves_no_upstream_emp
         assert host.held(WEB) == [B]
 
 
-async def test_a_full_zone_is_emptied_bit_by_bit() -> None:
+async def test_full_zone_is_updated_over_several_attempts() -> None:
     async with hosted(plus(WEB, room=2)) as host:
         await host.want({WEB: [A, B]})
         await host.want({WEB: [C, "10.0.0.4:1"]})
@@ -197,7 +197,7 @@ async def test_a_full_zone_is_emptied_bit_by_bit() -> None:
         assert host.reports[-1].trouble == ""
 
 
-async def test_the_newest_version_that_both_know_is_spoken(monkeypatch: Any) -> None:
+async def test_newest_common_api_version_is_used(monkeypatch: Any) -> None:
     monkeypatch.setattr("nginx_plus.api.VERSIONS", tuple(range(1, 8)))
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A]})
@@ -205,11 +205,11 @@ async def test_the_newest_version_that_both_know_is_spoken(monkeypatch: Any) -> 
         assert host.reports[-1].server == "nginx/1.29.3 nginx-plus-r36"
 
 
-async def test_a_host_with_an_api_too_old_is_told(monkeypatch: Any) -> None:
+async def test_host_with_an_outdated_api_is_reported(monkeypatch: Any) -> None:
     monkeypatch.setattr("nginx_plus.api.VERSIONS", (1, 2, 3))
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A]})
-        assert host.reports[-1].error == "its API has versions [1, 2, 3], none of 4 to 9"
+        assert host.reports[-1].error == "API versions [1, 2, 3] are not supported, only 4 to 9"
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ async def test_a_host_with_an_api_too_old_is_told(monkeypatch: Any) -> None:
     ],
     ids=lambda fault: f"{fault.method} {fault.path} {fault.status} cut={fault.cut} {fault.after}",
 )
-async def test_whatever_an_answer_was_like_the_host_agrees_after_the_next_attempt(
+async def test_host_converges_on_the_next_attempt_after_any_response(
     fault: Fault,
 ) -> None:
     async with hosted(plus(WEB)) as host:
@@ -245,14 +245,12 @@ async def test_whatever_an_answer_was_like_the_host_agrees_after_the_next_attemp
         (Fault("POST", "/http/upstreams/a/*", times=-1, cut=True), "disconnected"),
         (
             Fault("GET", "/http/upstreams/a/*", times=-1, status=200, garbage="[{"),
-            "its answer cannot be read",
+            "invalid response",
         ),
     ],
     ids=["500", "cut", "half"],
 )
-async def test_an_upstream_at_which_the_host_always_fails_keeps_no_other_from_being_changed(
-    fault: Fault, words: str
-) -> None:
+async def test_permanently_failing_upstream_does_not_block_others(fault: Fault, words: str) -> None:
     names = ("http/a", WEB, "http/x", "http/y", "http/z")
     others = names[1:]
     async with hosted(plus(*names)) as host:
@@ -270,7 +268,7 @@ async def test_an_upstream_at_which_the_host_always_fails_keeps_no_other_from_be
         assert (host.reports[-1].trouble, host.reports[-1].behind) == ("", 0)
 
 
-async def test_what_nobody_was_prepared_for_ends_nothing(monkeypatch: Any) -> None:
+async def test_unexpected_exception_does_not_end_the_worker(monkeypatch: Any) -> None:
     async with hosted(plus(WEB)) as host:
         with monkeypatch.context() as broken:
             broken.setattr(Client, "servers", lambda *_: dict[str, Any]()["what"])
@@ -280,7 +278,7 @@ async def test_what_nobody_was_prepared_for_ends_nothing(monkeypatch: Any) -> No
         assert host.held(WEB) == [A]
 
 
-async def test_a_host_without_write_access_is_told() -> None:
+async def test_host_without_write_access_is_reported() -> None:
     made = plus(WEB)
     made.write = False
     async with hosted(made) as host:
@@ -288,17 +286,17 @@ async def test_a_host_without_write_access_is_told() -> None:
         assert host.reports[-1].error == "405 MethodDisabled: method disabled"
 
 
-async def test_the_authorization_is_sent_and_its_absence_told() -> None:
+async def test_authorization_is_sent_and_its_rejection_reported() -> None:
     async with hosted(plus(WEB), authorization="ApiKey secret") as host:
         await host.want({WEB: [A]})
         assert host.held(WEB) == [A]
         host.fake._authorization = "another"
         await host.pass_(11)
-        assert host.reports[-1].error.startswith("401: answered ")
+        assert host.reports[-1].error.startswith("401: response ")
         assert "secret" not in str(host.reports)
 
 
-async def test_a_host_that_comes_back_empty_is_filled_again() -> None:
+async def test_host_that_returns_empty_is_filled_again() -> None:
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A, B]})
         host.fake.plus = plus(WEB)

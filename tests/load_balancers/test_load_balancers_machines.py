@@ -1,4 +1,4 @@
-"""What machines serve that are ours in whole: listeners in front of Services' ports."""
+"""External machines: listeners in front of ports of Services."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def clusters(world: World) -> dict[str, list[str]]:
     }
 
 
-def test_a_listener_is_in_front_of_whichever_port_of_a_service_is_its_upstream() -> None:
+def test_listener_forwards_to_the_service_port_that_owns_its_upstream() -> None:
     asked = machines(
         listener(443, "TLS", "db", "*.Shop.example"),
         listener(53, "UDP", "dns"),
@@ -77,17 +77,23 @@ def test_a_listener_is_in_front_of_whichever_port_of_a_service_is_its_upstream()
 @pytest.mark.parametrize(
     ("listeners", "words"),
     [
-        ((listener(80, "HTTP", "web"),) * 2, "port 80 has a listener already"),
+        ((listener(80, "HTTP", "web"),) * 2, "port: 80 already has a listener"),
         (
             (listener(80, "HTTP", "web", "a.b"), listener(80, "HTTP", "web", "A.b")),
-            "port 80 has a listener for A.b already",
+            "port: 80 already has a listener for A.b",
         ),
-        ((listener(80, "HTTP", "web"), listener(80, "TCP", "db")), "port 80 speaks HTTP already"),
-        ((listener(1, "UDP", "dns"),) * 2, "port 1 has a listener already"),
-        ((listener(1, "TCP", "db"), listener(2, "TCP", "db", "a.b")), "clients of TCP name none"),
+        (
+            (listener(80, "HTTP", "web"), listener(80, "TCP", "db")),
+            "port: 80 already used with protocol HTTP",
+        ),
+        ((listener(1, "UDP", "dns"),) * 2, "port: 1 already has a listener"),
+        (
+            (listener(1, "TCP", "db"), listener(2, "TCP", "db", "a.b")),
+            "hostname: must be empty for protocol TCP",
+        ),
     ],
 )
-def test_of_listeners_that_exclude_each_other_the_first_is_heard(
+def test_first_of_conflicting_listeners_is_served(
     listeners: tuple[Object, ...], words: str
 ) -> None:
     world = World(machines(*listeners), *NODES, app())
@@ -102,16 +108,17 @@ def test_of_listeners_that_exclude_each_other_the_first_is_heard(
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (listener(1, "HTTP", "db"), "no port of a Service is upstream http/db"),
-        (listener(1, "TCP", "web"), "no port of a Service is upstream stream/web"),
+        (listener(1, "HTTP", "db"), "upstream: http/db not claimed by any Service port"),
+        (listener(1, "TCP", "web"), "upstream: stream/web not claimed by any Service port"),
         (
             listener(1, "UDP", "db"),
-            "UDP: upstream stream/db is Service nginx-ingress/app port 'nlk-db', which is TCP",
+            "protocol: must be TCP for upstream stream/db of Service nginx-ingress/app "
+            "port 'nlk-db'",
         ),
-        (listener(1, "TLS", "dns"), "which is UDP"),
+        (listener(1, "TLS", "dns"), "protocol: must be UDP"),
     ],
 )
-def test_a_listener_whose_upstream_nobody_is_serves_nobody_and_is_told(
+def test_listener_without_an_upstream_has_no_endpoints_and_is_reported(
     asked: Object, words: str
 ) -> None:
     world = World(machines(asked), *NODES, app())
@@ -121,17 +128,19 @@ def test_a_listener_whose_upstream_nobody_is_serves_nobody_and_is_told(
     assert list(clusters(world).values()) == [[]]
 
 
-def test_a_port_that_no_listener_names_is_told_on_its_service() -> None:
+def test_port_without_a_listener_is_reported_on_its_service() -> None:
     world = World(machines(listener(80, "HTTP", "web")), *NODES, app())
     assert world.said() == {
         "NoListener": [
-            "port 'nlk-db': no listener of ExternalLoadBalancer nlk/edge names stream/db",
-            "port 'nlk-dns': no listener of ExternalLoadBalancer nlk/edge names stream/dns",
+            "port 'nlk-db': upstream stream/db not used by any listener of "
+            "ExternalLoadBalancer nlk/edge",
+            "port 'nlk-dns': upstream stream/dns not used by any listener of "
+            "ExternalLoadBalancer nlk/edge",
         ]
     }
 
 
-def test_who_leaves_gets_nothing_new_unless_nobody_else_is_there() -> None:
+def test_draining_servers_get_no_traffic_unless_all_are_draining() -> None:
     asked = machines(listener(80, "HTTP", "web"))
     there = service("app", port(), type="ClusterIP")
     gone = endpoint("10.9.0.1", ready=False, serving=True, terminating=True)
@@ -141,7 +150,7 @@ def test_who_leaves_gets_nothing_new_unless_nobody_else_is_there() -> None:
     assert clusters(world) == {"http-web": ["10.9.0.1 8080"]}
 
 
-def test_any_name_of_an_upstream_gives_a_cluster_of_its_own() -> None:
+def test_every_upstream_name_has_a_distinct_cluster_name() -> None:
     names = ["web", "Web", "a b", "x" * 60, "-web", "web-"]
     ports = [port(f"nlk-{n}", 30080 + n) for n in range(len(names))]
     said = {f"gatehouse.dev/upstream.nlk-{n}": name for n, name in enumerate(names)}
@@ -153,30 +162,30 @@ def test_any_name_of_an_upstream_gives_a_cluster_of_its_own() -> None:
     assert all(len(name) <= 63 and name.startswith("http") for name in found)
 
 
-def test_an_address_that_is_none_is_told() -> None:
+def test_invalid_bind_address_is_reported() -> None:
     world = World(machines(listener(80, "HTTP", "web"), bindAddress="here; }"), *NODES, app())
     assert world.compiled().balancer is None
-    assert world.said() == {"Invalid": ["spec.bindAddress: 'here; }' is no IP address"]}
+    assert world.said() == {"Invalid": ["spec.bindAddress: 'here; }' must be an IP address"]}
 
 
 class Story:
-    """A world with the memory of what is ours, and of what was served last."""
+    """A world that remembers the owned upstreams and the last served configuration."""
 
     def __init__(self, **spec: Any) -> None:
         self.world = World(machines(listener(80, "HTTP", "web"), **spec), *NODES, app(port()))
         self.balancer = Balancer(EDGE, self.world.compiled(), {})
 
     def serves(self) -> list[int]:
-        """The ports of the endpoints, after a pass as the controller makes it."""
+        """Return the ports of the endpoints after a compile pass, as in the controller."""
         for _ in range(2):
-            self.balancer.take(self.world.compiled())
+            self.balancer.update(self.world.compiled())
             self.world.engine.commit({front.owned(EDGE): self.balancer.owned})
         found = self.balancer.compiled.balancer
         assert isinstance(found, Machines)
         return sorted({end.port for each in found.gateway.clusters for end in each.endpoints})
 
 
-def test_nowhere_to_send_traffic_is_no_reason_to_forget_where_it_went() -> None:
+def test_upstream_keeps_its_endpoints_without_nodes() -> None:
     story = Story()
     assert story.serves() == [30080]
     story.world.remove(*NODES)
@@ -185,14 +194,14 @@ def test_nowhere_to_send_traffic_is_no_reason_to_forget_where_it_went() -> None:
     assert story.serves() == []
 
 
-def test_unless_that_is_asked_for() -> None:
+def test_upstream_is_emptied_without_nodes_when_when_empty_is_remove() -> None:
     story = Story(whenEmpty="Remove")
     assert story.serves() == [30080]
     story.world.remove(*NODES)
     assert story.serves() == []
 
 
-def test_an_annotation_that_is_wrong_takes_no_traffic_down() -> None:
+def test_invalid_annotation_does_not_interrupt_traffic() -> None:
     story = Story()
     story.serves()
     wrong = service("app", port(), annotations={"nginxinc.io/nlk-web": "htpp"})
@@ -203,7 +212,7 @@ def test_an_annotation_that_is_wrong_takes_no_traffic_down() -> None:
     assert story.serves() == []
 
 
-def test_hosts_are_named_in_a_status_and_nothing_is_programmed_before_one_is_there() -> None:
+def test_status_lists_hosts_and_is_not_programmed_before_one_connects() -> None:
     world = World(machines(listener(80, "HTTP", "web")), *NODES, app(port()))
     known = Balancer(EDGE, world.compiled(), {})
     status = front.status(known.compiled, {}, "", known.ordered(), 1)

@@ -1,4 +1,4 @@
-"""What is ours on hosts: all that was wanted, until every host says that it is empty."""
+"""Owned upstreams: all that were claimed, until every host reports that they are empty."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OBJECTS = (node("n", "10.0.0.1"), service("ingress", port("nlk-web"), port("nlk-
 
 
 class Story:
-    """A world with the memory of what is ours."""
+    """A world that remembers the owned upstreams."""
 
     def __init__(self, **spec: Any) -> None:
         self.world = World(balancer(hosts=HOSTS, **spec), *OBJECTS)
@@ -24,9 +24,9 @@ class Story:
         self.turn()
 
     def turn(self) -> list[str]:
-        """A pass as the controller makes it; gives what is ours then."""
+        """Run a compile pass as in the controller; return the owned upstreams."""
         for _ in range(2):
-            self.balancer.take(self.world.compiled())
+            self.balancer.update(self.world.compiled())
             self.world.engine.commit({front.owned(self.balancer.key): self.balancer.owned})
         return sorted(str(each) for each in self.balancer.owned)
 
@@ -35,7 +35,7 @@ class Story:
         return self.turn()
 
 
-def test_what_is_wanted_is_ours_until_every_host_says_that_it_is_empty() -> None:
+def test_upstream_is_owned_until_every_host_reports_it_empty() -> None:
     story = Story()
     assert story.turn() == ["http/api", "http/web"]
     story.world.put(service("ingress", port("nlk-web")))
@@ -46,7 +46,7 @@ def test_what_is_wanted_is_ours_until_every_host_says_that_it_is_empty() -> None
     assert story.world.released() == []
 
 
-def test_an_old_word_of_emptiness_counts_for_nothing() -> None:
+def test_outdated_report_of_an_empty_upstream_is_ignored() -> None:
     story = Story()
     story.world.put(service("ingress", port("nlk-web")))
     story.turn()
@@ -57,27 +57,27 @@ def test_an_old_word_of_emptiness_counts_for_nothing() -> None:
     assert story.emptied("http://b/api", "http/api") == ["http/api", "http/web"]
 
 
-def test_what_never_had_a_server_of_ours_is_not_ours() -> None:
+def test_upstream_that_never_had_a_server_is_not_owned() -> None:
     story = Story()
     story.world.put(service("other", port("nlk-human", 0)))
     assert story.turn() == ["http/api", "http/web"]
 
 
-def test_what_is_kept_on_delete_is_let_go_of() -> None:
+def test_keep_on_delete_ends_ownership() -> None:
     story = Story(deletionPolicy="Retain")
     story.world.remove(OBJECTS[1])
     assert story.turn() == []
     assert story.world.released() == []
 
 
-def test_while_settings_are_wrong_everything_stays_ours() -> None:
+def test_ownership_is_kept_while_the_spec_is_invalid() -> None:
     story = Story()
     story.world.put(balancer(hosts=HOSTS, type="wrong"))
     story.world.remove(OBJECTS[1])
     assert story.turn() == ["http/api", "http/web"]
 
 
-def test_a_status_remembers_what_is_ours() -> None:
+def test_status_records_owned_upstreams() -> None:
     story = Story()
     status = front.status(story.world.compiled(), story.balancer.owned, "v", [], 1)
     assert front.owned_upstreams(status) == story.balancer.owned

@@ -1,4 +1,4 @@
-"""Over any history of changes: incremental equals full, and nobody has another's upstream."""
+"""Over any history: incremental equals full compile, and an upstream has one owner."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ EDITS = st.tuples(st.one_of(SERVICES, NODES, SLICES, BALANCERS, MACHINES, CONFIG
 
 
 def assert_whole(gateway: Gateway) -> None:
-    """Check that every cluster that is named is there, and no other."""
+    """Check that exactly the clusters that are referred to exist."""
     streams = [host for each in gateway.streams for host in each.hosts]
     named = {backend.cluster for host in streams for backend in host.backends}
     for each in gateway.listeners:
@@ -119,7 +119,7 @@ def assert_whole(gateway: Gateway) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(EDITS, min_size=1, max_size=6), min_size=1, max_size=8))
-def test_incremental_is_full_and_an_upstream_has_one_owner(
+def test_incremental_equals_full_compile_and_an_upstream_has_one_owner(
     history: list[list[tuple[Object, bool]]],
 ) -> None:
     world = World()

@@ -1,4 +1,4 @@
-"""What is told of hosts: conditions, figures, a table, and what NGINX Plus is told itself."""
+"""Reports about hosts: conditions, metrics, table, and parameters for NGINX Plus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import LoadBalancer
 from gatehouse.controller.load_balancers import status_reporter
 from gatehouse.controller.load_balancers.balancer import Balancer
-from gatehouse.controller.load_balancers.metrics import figures
+from gatehouse.controller.load_balancers.metrics import host_metrics
 from gatehouse.controller.metrics import collector_registry
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import Server, seconds
@@ -42,8 +42,8 @@ AGREES = HostReport(URLS[0], "v2")
 @pytest.mark.parametrize(
     ("second", "status", "reason", "message"),
     [
-        (HostReport(URLS[1], "v2"), "True", "Programmed", "2 hosts hold 1 upstreams"),
-        (HostReport(URLS[1], "v1"), "False", "Pending", "1 of 2 hosts are not in step yet"),
+        (HostReport(URLS[1], "v2"), "True", "Programmed", "2 hosts synchronized with 1 upstreams"),
+        (HostReport(URLS[1], "v1"), "False", "Pending", "1 of 2 hosts are not synchronized"),
         (
             HostReport(URLS[1], "v2", error="cannot connect"),
             "False",
@@ -58,7 +58,7 @@ AGREES = HostReport(URLS[0], "v2")
         ),
     ],
 )
-def test_programmed_says_what_every_host_holds(
+def test_programmed_reports_the_versions_of_all_hosts(
     second: HostReport, status: str, reason: str, message: str
 ) -> None:
     found = said(AGREES, second)["Programmed"]
@@ -66,7 +66,7 @@ def test_programmed_says_what_every_host_holds(
     assert found["observedGeneration"] == 3
 
 
-def test_a_condition_keeps_its_time_and_a_status_that_says_the_same_is_not_written() -> None:
+def test_condition_keeps_its_time_and_an_equal_status_is_not_written() -> None:
     compiled = World(*OBJECTS).compiled()
     pending = front.status(compiled, {}, "v2", [AGREES, HostReport(URLS[1])], 1)
     first = front.merged({"conditions": [{"type": "Other"}]}, pending, NOW)
@@ -79,7 +79,7 @@ def test_a_condition_keeps_its_time_and_a_status_that_says_the_same_is_not_writt
     assert times == {"Other": None, "Accepted": NOW, "Programmed": "later"}
 
 
-async def test_figures_of_every_host_are_measured_from_outside() -> None:
+async def test_metrics_of_every_host_are_exported() -> None:
     compiled = World(*OBJECTS).compiled()
     async with fleet(plus("http/web"), plus()) as (found, fakes, hosts):
         assert isinstance(compiled.balancer, LoadBalancer)
@@ -88,7 +88,7 @@ async def test_figures_of_every_host_are_measured_from_outside() -> None:
         found.want({known.name: (hosts, holdings)})
         await until(lambda: held(fakes[0]) == ["10.0.0.1:30080"])
         await until(lambda: fakes[1].calls != [] and fakes[1].calls[-1].status == 404)
-        collected = collector_registry(lambda: figures([known], found))
+        collected = collector_registry(lambda: host_metrics([known], found))
         server, where = HealthServer(lambda: "", collected), free_port()
         await server.start(f"127.0.0.1:{where}")
         try:
@@ -109,16 +109,16 @@ async def test_figures_of_every_host_are_measured_from_outside() -> None:
     assert f"{prefix}retries_total{{{other}}} 1.0" in text
 
 
-def test_a_host_that_fails_everything_is_no_flood_of_events() -> None:
+def test_host_that_fails_everything_does_not_flood_events() -> None:
     world = World(*OBJECTS)
     known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), world.compiled(), {})
     failing = tuple((f"http/u{number}", "404 UpstreamNotFound: no") for number in range(500))
     known.reports[URLS[0]] = HostReport(URLS[0], failing=failing)
     told = [
-        each for each in status_reporter._troubles(known) if each.reason == "UpstreamSyncFailed"
+        each for each in status_reporter._problems(known) if each.reason == "UpstreamSyncFailed"
     ]
     assert len(told) == status_reporter.MAX_EVENTS + 1
-    assert told[-1].message == f"{URLS[0]}: others fail too, beside those that Events tell of"
+    assert told[-1].message == f"{URLS[0]}: more upstreams failed; Events show the first 10"
 
 
 def test_the_table_has_a_row_for_each_host() -> None:
@@ -139,7 +139,7 @@ def test_the_table_has_a_row_for_each_host() -> None:
     ]
 
 
-def test_what_did_not_change_is_the_same_object_to_the_transport() -> None:
+def test_unchanged_upstreams_are_the_same_objects_to_the_transport() -> None:
     world = World(*OBJECTS, service("other", port("nlk-other", 30081)))
     renderer = Renderer()
 
@@ -169,7 +169,7 @@ def test_what_did_not_change_is_the_same_object_to_the_transport() -> None:
         ("stream", Server("10.0.0.1:30080", down=True)),
     ],
 )
-def test_draining_is_said_in_the_words_of_the_context(context: str, says: Server) -> None:
+def test_draining_uses_the_field_of_the_context(context: str, says: Server) -> None:
     world = World(
         balancer(nodes={"unschedulablePolicy": "Drain"}),
         node("n", "10.0.0.1", cordoned=True),
@@ -186,11 +186,11 @@ def test_times_are_read_as_nginx_writes_them(text: str, value: float) -> None:
     assert seconds(text) == value
 
 
-def test_what_is_no_time_equals_none() -> None:
+def test_invalid_time_equals_nothing() -> None:
     assert seconds("soon") != seconds("soon")
 
 
-async def test_a_host_that_keeps_other_values_than_it_was_told_is_told_of() -> None:
+async def test_host_that_keeps_other_values_is_reported() -> None:
     async with hosted(plus("http/web")) as host:
         upstream = host.upstream("http/web")
         real = upstream.add
@@ -200,4 +200,4 @@ async def test_a_host_that_keeps_other_values_than_it_was_told_is_told_of() -> N
 
         upstream.add = add  # type: ignore[method-assign]
         await host.want({"http/web": ["10.0.0.1:80"]})
-        assert "it keeps other servers or values than it was told" in host.reports[-1].trouble
+        assert "the host did not apply all servers and values" in host.reports[-1].trouble

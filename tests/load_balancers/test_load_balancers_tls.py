@@ -1,4 +1,4 @@
-"""Hosts are spoken to over real TLS, and only those that prove who they are."""
+"""TLS connections to hosts, and verification of their certificates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 async def outcome(server: ssl.SSLContext, settings: Tls) -> str:
-    """Why the host could not be spoken to; empty: it could."""
+    """Return why the host could not be used; empty if it could."""
     async with hosted(plus(WEB), tls=server, settings=settings) as host:
         await host.want({WEB: [A]})
         error = host.reports[-1].error
@@ -39,18 +39,22 @@ async def outcome(server: ssl.SSLContext, settings: Tls) -> str:
         return error
 
 
-async def test_a_host_of_the_named_authority_is_spoken_to(authority: Authority) -> None:
+async def test_host_with_a_certificate_of_the_configured_ca_is_used(authority: Authority) -> None:
     assert await outcome(served(authority, LOCAL), Tls(trust=authority.pem)) == ""
 
 
-async def test_a_host_of_another_authority_is_not(authority: Authority, tmp_path: Path) -> None:
+async def test_host_with_a_certificate_of_another_ca_is_rejected(
+    authority: Authority, tmp_path: Path
+) -> None:
     other = Authority(tmp_path, "other")
     error = await outcome(served(authority, LOCAL), Tls(trust=other.pem))
-    assert error.startswith("its certificate is refused: ")
-    assert (await outcome(served(authority, LOCAL), Tls())).startswith("its certificate")
+    assert error.startswith("certificate verification failed: ")
+    assert (await outcome(served(authority, LOCAL), Tls())).startswith(
+        "certificate verification failed"
+    )
 
 
-async def test_a_host_with_another_name_is_not_unless_that_is_expected(
+async def test_host_with_another_name_is_rejected_unless_server_name_is_set(
     authority: Authority,
 ) -> None:
     server = served(authority, x509.DNSName("lb.example"))
@@ -59,16 +63,16 @@ async def test_a_host_with_another_name_is_not_unless_that_is_expected(
     assert await outcome(server, expecting) == ""
 
 
-async def test_a_certificate_that_has_ended_is_refused(authority: Authority) -> None:
+async def test_expired_host_certificate_is_rejected(authority: Authority) -> None:
     error = await outcome(served(authority, LOCAL, ended=True), Tls(trust=authority.pem))
     assert "certificate has expired" in error
 
 
-async def test_nothing_is_checked_where_that_is_asked_for(authority: Authority) -> None:
+async def test_host_certificate_is_not_verified_when_configured(authority: Authority) -> None:
     assert await outcome(served(authority, ended=True), Tls(verify=False)) == ""
 
 
-async def test_our_own_certificate_is_shown_to_hosts_that_ask(authority: Authority) -> None:
+async def test_client_certificate_is_sent_to_hosts_that_request_it(authority: Authority) -> None:
     server = served(authority, LOCAL)
     server.verify_mode = ssl.CERT_REQUIRED
     server.load_verify_locations(authority.file)
@@ -80,11 +84,13 @@ async def test_our_own_certificate_is_shown_to_hosts_that_ask(authority: Authori
     assert await outcome(server, Tls(trust=authority.pem)) != ""
 
 
-async def test_certificates_that_are_none_are_told_and_nothing_is_sent(
+async def test_invalid_certificates_are_reported_and_nothing_is_sent(
     authority: Authority,
 ) -> None:
     broken = Tls(trust=authority.pem, certificate=b"nonsense", key=SecretBytes(b"sesame"))
     error = await outcome(served(authority, LOCAL), broken)
-    assert error.startswith("certificates to speak with: ")
+    assert error.startswith("TLS configuration: ")
     assert "sesame" not in error
-    assert (await outcome(served(authority, LOCAL), Tls(trust=b"nonsense"))).startswith("cert")
+    assert (await outcome(served(authority, LOCAL), Tls(trust=b"nonsense"))).startswith(
+        "TLS configuration: "
+    )

@@ -59,7 +59,7 @@ with socket.create_connection((sys.argv[1], 443), 5) as s:
 
 
 class Node:
-    """A node with a node proxy, a wire away from a gateway."""
+    """A node with a node proxy, connected to a gateway."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -99,7 +99,7 @@ class Node:
         return self.process.wait(40)
 
     def asked(self, path: str) -> str:
-        """Give what the probes' port answers."""
+        """Return the response of a health endpoint."""
         code = "import sys, urllib.request as u; print(end=u.urlopen(sys.argv[1]).read().decode())"
         return self.machine.run(
             *(sys.executable, "-c", code, f"http://127.0.0.1:16910{path}"), check=False
@@ -112,7 +112,10 @@ class Node:
         raise AssertionError(f"no {name}")
 
     def said(self, address: str) -> list[str]:
-        """Connect from the node; give the words of the PROXY header that came along."""
+        """Connect from the node.
+
+        Return the fields of the PROXY header that the gateway received.
+        """
         return self.machine.python(SAY, address, "443").split()
 
     def addresses(self) -> dict[str, set[str]]:
@@ -141,7 +144,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
-def test_pods_reach_the_gateway_by_the_advertised_addresses(node: Node, proxy: str) -> None:
+def test_pods_reach_gateway_by_advertised_addresses(node: Node, proxy: str) -> None:
     node.start("--proxy", proxy)
     version = "v2" if proxy == "haproxy" else "v1"
     said = node.said(FOUR)
@@ -155,8 +158,8 @@ def test_pods_reach_the_gateway_by_the_advertised_addresses(node: Node, proxy: s
 
 
 @pytest.mark.parametrize("kind", FILTERS)
-def test_connections_to_the_address_are_not_tracked(node: Node, kind: str) -> None:
-    # With a rule that needs tracking the kernel tracks what it is not told to leave alone.
+def test_connections_to_advertised_address_are_not_tracked(node: Node, kind: str) -> None:
+    # With a rule that needs tracking the kernel tracks all connections without a notrack rule.
     node.machine.run("nft", "add", "table", "inet", "other")
     node.machine.run(
         *("nft", "add", "chain", "inet", "other", "seen"),
@@ -178,7 +181,7 @@ def test_connections_to_the_address_are_not_tracked(node: Node, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", FILTERS)
-def test_what_others_remove_comes_back_at_once(node: Node, kind: str) -> None:
+def test_removed_network_configuration_is_restored(node: Node, kind: str) -> None:
     node.start("--conntrack", kind, "--check-interval", "1")
     node.machine.run("ip", "addr", "del", f"{FOUR}/32", "dev", "gatehouse")
     node.until(lambda: FOUR in node.addresses()["gatehouse"], "healed")
@@ -203,21 +206,19 @@ def test_what_others_remove_comes_back_at_once(node: Node, kind: str) -> None:
     assert node.figure("gatehouse_node_proxy_repairs_total") >= 2
 
 
-def test_an_address_that_another_interface_has_moves(node: Node) -> None:
+def test_address_is_moved_from_other_interface(node: Node) -> None:
     node.machine.run("ip", "addr", "add", f"{FOUR}/32", "dev", "lo")
     printed = node.once("setup")
-    assert f"took {FOUR} from lo" in printed
+    assert f"removed {FOUR} from lo" in printed
     assert FOUR not in node.addresses()["lo"]
     assert {FOUR, SIX} <= node.addresses()["gatehouse"]
 
 
 @pytest.mark.parametrize("kind", FILTERS)
-def test_a_second_set_up_has_nothing_to_do_and_cleaning_leaves_nothing(
-    node: Node, kind: str
-) -> None:
-    assert "made the interface gatehouse" in node.once("setup", "--conntrack", kind)
+def test_setup_is_idempotent_and_cleanup_removes_everything(node: Node, kind: str) -> None:
+    assert "created interface gatehouse" in node.once("setup", "--conntrack", kind)
     assert node.once("setup", "--conntrack", kind) == "Everything was in order.\n"
-    assert "removed the interface gatehouse" in node.once("cleanup", "--conntrack", kind)
+    assert "removed interface gatehouse" in node.once("cleanup", "--conntrack", kind)
     assert "gatehouse" not in node.addresses()
     for words in ("nft list ruleset", "iptables -t raw -S", "ip6tables -t raw -S"):
         assert FOUR not in node.machine.run(*words.split())
@@ -225,18 +226,18 @@ def test_a_second_set_up_has_nothing_to_do_and_cleaning_leaves_nothing(
     assert node.once("cleanup", "--conntrack", kind) == "There was nothing to take away.\n"
 
 
-def test_an_interface_of_somebody_else_is_left_alone(node: Node) -> None:
+def test_foreign_interface_is_not_changed(node: Node) -> None:
     node.machine.run("ip", "link", "add", "gatehouse", "type", "veth", "peer", "name", "other")
     done = subprocess.run(
         node.machine.enter(*node.command("run")), capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "the interface gatehouse is of the kind veth" in done.stderr
+    assert "interface gatehouse has kind veth" in done.stderr
     assert FOUR not in node.addresses()["gatehouse"]
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
-def test_a_killed_proxy_is_replaced(node: Node, proxy: str) -> None:
+def test_killed_proxy_is_restarted(node: Node, proxy: str) -> None:
     node.start("--proxy", proxy)
     node.machine.run("pkill", "-9", "--ns", str(_pid(node)), "--nslist", "net", proxy)
     node.until(lambda: node.figure("gatehouse_node_proxy_proxy_restarts_total") == 1, "restarted")
@@ -248,7 +249,7 @@ def test_a_killed_proxy_is_replaced(node: Node, proxy: str) -> None:
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
-def test_connections_outlive_a_killed_node_proxy_and_a_restart(node: Node, proxy: str) -> None:
+def test_connections_survive_node_proxy_kill_and_restart(node: Node, proxy: str) -> None:
     node.start("--proxy", proxy)
     with subprocess.Popen(
         node.machine.enter(sys.executable, "-c", HOLD, FOUR),
@@ -271,7 +272,7 @@ def test_connections_outlive_a_killed_node_proxy_and_a_restart(node: Node, proxy
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
-def test_the_end_takes_the_proxy_along_and_with_cleanup_everything(node: Node, proxy: str) -> None:
+def test_shutdown_stops_proxy_and_cleanup_removes_everything(node: Node, proxy: str) -> None:
     node.start("--proxy", proxy, "--cleanup")
     assert node.stop() == 0
     assert "gatehouse" not in node.addresses()

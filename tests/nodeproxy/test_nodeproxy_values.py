@@ -1,4 +1,4 @@
-"""What a node proxy makes of its options: configurations, manifests, zones, refusals."""
+"""Generated files of a node proxy: configurations, manifests, zones; and rejected options."""
 
 from __future__ import annotations
 
@@ -34,25 +34,28 @@ def options(gateway: str = "192.0.2.2:8443", **more: object) -> Options:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--address", "10.1.2"], "--address: '10.1.2' is no IP address"),
+        (["--address", "10.1.2"], "--address: '10.1.2' is not an IP address"),
         (["--address", "127.0.0.1"], "--address: 127.0.0.1 cannot be"),
         (["--address", "fe80::1"], "--address: fe80::1 cannot be"),
         (["--address", FOUR, "--address", "10.1.2.4"], "at most one of IPv4 and one of IPv6"),
-        (["--gateway", "api.example.com"], "--gateway: 'api.example.com' is not host:port"),
-        (["--gateway", "api.example.com:0"], "is not host:port"),
-        (["--gateway", "api_1;evil:8443"], "neither a DNS name nor an IP address"),
-        (["--gateway", 'a"; } http { :8443'], "neither a DNS name nor an IP address"),
+        (["--gateway", "api.example.com"], "--gateway: 'api.example.com' must be host:port"),
+        (["--gateway", "api.example.com:0"], "must be host:port"),
+        (["--gateway", "api_1;evil:8443"], "must be a DNS name or an IP address"),
+        (["--gateway", 'a"; } http { :8443'], "must be a DNS name or an IP address"),
         (["--gateway", "fd00::9:8443"], "write the IPv6 address in brackets: [fd00::9]:8443"),
-        (["--gateway", f"{FOUR}:8443"], "--gateway: is the advertised address itself"),
-        (["--port", "70000"], "--port: 70000 is not between"),
-        (["--interface", "lo"], "--interface: lo cannot be used"),
-        (["--interface", "a b"], "--interface: 'a b' is no name of an interface"),
-        (["--interface", "sixteen-letters-"], "--interface: 'sixteen-letters-' is no name"),
-        (["--check-interval", "0"], "--check-interval: 0.0 is not above 0"),
-        (["--max-connections", "0"], "--max-connections: 0 is below 1"),
+        (["--gateway", f"{FOUR}:8443"], "--gateway: must not be an advertised address"),
+        (["--port", "70000"], "--port: 70000 must be between"),
+        (["--interface", "lo"], "--interface: lo is not supported"),
+        (["--interface", "a b"], "--interface: 'a b' is not an interface name"),
+        (
+            ["--interface", "sixteen-letters-"],
+            "--interface: 'sixteen-letters-' is not an interface name",
+        ),
+        (["--check-interval", "0"], "--check-interval: 0.0 must be above 0"),
+        (["--max-connections", "0"], "--max-connections: 0 must be at least 1"),
     ],
 )
-def test_bad_options_are_refused_by_their_name(flags: list[str], said: str) -> None:
+def test_invalid_option_is_named(flags: list[str], said: str) -> None:
     given = ["node-proxy", "setup", *flags]
     if "--address" not in flags:
         given += ["--address", FOUR]
@@ -63,7 +66,7 @@ def test_bad_options_are_refused_by_their_name(flags: list[str], said: str) -> N
     assert said in str(result.exception)
 
 
-def test_a_gateway_by_name_is_asked_of_the_nodes_name_servers() -> None:
+def test_gateway_name_is_resolved_by_node_name_servers() -> None:
     asked = options("api.example.com:8443")
     servers = nginx.nameservers("search x\nnameserver 10.0.0.2\nnameserver fd00::53\nnameserver\n")
     text = nginx.configuration(asked, servers)
@@ -78,7 +81,7 @@ def test_a_gateway_by_name_is_asked_of_the_nodes_name_servers() -> None:
 
 @pytest.mark.parametrize("gateway", ["192.0.2.2:8443", "[2001:db8::2]:8443", "localhost:8443"])
 @pytest.mark.parametrize("proxy", ["nginx", "haproxy"])
-def test_the_proxies_accept_their_configurations(
+def test_proxies_accept_generated_configurations(
     tmp_path: Path, proxy: str, gateway: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if proxy == "haproxy" and not shutil.which("haproxy"):
@@ -86,7 +89,7 @@ def test_the_proxies_accept_their_configurations(
     resolv = tmp_path / "resolv.conf"
     resolv.write_text("nameserver 127.0.0.1\n")
     monkeypatch.setattr(proxies, "RESOLV_CONF", resolv)
-    # Their tests bind, so that the addresses must be some that this machine has.
+    # The proxies' tests bind, so the addresses must exist on this machine.
     here = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
     asked = options(gateway, proxy=proxy, directory=tmp_path, port=free_port())
     found = proxies.choose(msgspec.structs.replace(asked, addresses=here))
@@ -95,7 +98,7 @@ def test_the_proxies_accept_their_configurations(
     assert done.returncode == 0, done.stderr
 
 
-def test_the_zone_answers_one_name_and_hides_no_other() -> None:
+def test_zone_has_only_one_name() -> None:
     zone = dns.zone.from_text(coredns.zone(parse_addresses((FOUR, SIX))), relativize=False)
     assert str(zone.origin) == "kubernetes.default.svc.cluster.local."
     assert zone.origin is not None
@@ -112,7 +115,7 @@ def test_the_zone_answers_one_name_and_hides_no_other() -> None:
     assert "kubernetes.default.svc.cluster.local.:8053 {" in coredns.corefile()
 
 
-def test_sockets_are_counted_as_the_kernel_writes_them() -> None:
+def test_sockets_are_counted_from_proc_net_tcp() -> None:
     tables = (
         "  sl  local_address rem_address   st tx_queue\n"
         "   0: 0302010A:01BB 00000000:0000 0A 00000000\n"
@@ -137,7 +140,7 @@ def manifests(*more: str) -> list[dict[str, object]]:
     return list(yaml.safe_load_all(result.output))
 
 
-def test_the_daemon_set_has_just_the_needed_capabilities() -> None:
+def test_daemon_set_has_minimal_capabilities() -> None:
     account, daemon_set = manifests(
         "--max-connections", "500", "--cleanup", "--pull-secret", "pull"
     )
@@ -158,14 +161,14 @@ def test_the_daemon_set_has_just_the_needed_capabilities() -> None:
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
     flags = pod["containers"][0]["args"]
     assert flags[:2] == ["node-proxy", "run"]
-    # The flags in the manifest are flags that the command takes.
+    # The command accepts the flags in the manifest.
     result = CliRunner().invoke(command, [*flags[:1], "manifests", *flags[2:], "--image", "i"])
     assert result.exit_code == 0, result.output
     again = list(yaml.safe_load_all(result.output))[1]
     assert again["spec"]["template"]["spec"]["containers"][0]["args"] == flags
 
 
-def test_the_master_service_and_the_names_come_when_asked_for() -> None:
+def test_master_service_and_zone_are_optional() -> None:
     assert [each["kind"] for each in manifests()] == ["ServiceAccount", "DaemonSet"]
     found = manifests("--kubernetes-service-mode", "service")[2:]
     assert [each["kind"] for each in found] == ["Service", "EndpointSlice", "EndpointSlice"]

@@ -157,7 +157,7 @@ async def test_an_action_shows_what_there_is(fake: FakePlus, tmp_path: Path) -> 
     ("action", "error"),
     [
         (update(upstream="x"), "404 UpstreamNotFound: upstream not found"),
-        (update(struct(weight=1)), "a server without \"server\": {'weight': 1.0}"),
+        (update(struct(weight=1)), "\"server\" missing in {'weight': 1.0}"),
         (update(struct(server="10.0.0.1", weight=0)), '400 UpstreamBadWeight: invalid "weight"'),
         (command_pb2.NGINXPlusAction(), "None is not supported by this agent"),
     ],
@@ -174,9 +174,9 @@ async def test_an_action_that_cannot_be_done_says_why(
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Fault(status=502, garbage="<html>"), "status 502, and what came with it is no JSON"),
-        (Fault(cut=True), "the connection ended without an answer|Connection reset"),
-        (Fault(delay=2.0), "no answer within 0.2 s"),
+        (Fault(status=502, garbage="<html>"), "status 502 with a body that is not JSON"),
+        (Fault(cut=True), "connection closed without a response|Connection reset"),
+        (Fault(delay=2.0), "no response within 0.2 s"),
         (Fault(status=503, code="Busy", text="later"), "503 Busy: later"),
     ],
 )
@@ -193,7 +193,7 @@ async def test_an_api_that_answers_badly_is_an_error(
 async def test_an_api_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(client.PlusError, match=r"none\.sock"):
         await client.Api(tmp_path / "none.sock").get("nginx")
-    assert await metrics.figures(tmp_path / "none.sock") == []
+    assert await metrics.samples(tmp_path / "none.sock") == []
 
 
 async def test_a_server_that_somebody_else_removed_meanwhile_is_no_error(
@@ -212,7 +212,7 @@ async def test_figures_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> 
     socket = tmp_path / "api.sock"
     fake.plus.upstreams["stream", "s"].load("10.0.0.1:53 down")
     async with fake.serving(socket):
-        found = await metrics.figures(socket)
+        found = await metrics.samples(socket)
         shown = {
             (each.name, *each.labels.values()): (str(each.kind), float(each.value))
             for each in found
@@ -226,5 +226,5 @@ async def test_figures_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> 
         }
         assert expected.items() <= shown.items()
         fake.plus.stream = False
-        found = await metrics.figures(socket)
+        found = await metrics.samples(socket)
         assert {each.name.split("_")[2] for each in found} == {"http"}

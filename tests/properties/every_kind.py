@@ -1,4 +1,4 @@
-"""Strategies for objects of the kinds beside HTTPRoute, small enough to meet each other often."""
+"""Strategies for objects other than HTTPRoutes, few enough to refer to each other often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of every compile: incremental equals full, little runs again, values stay data."""
+"""Properties of every compile pass: incremental equals full, few reruns, values stay data."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def everything(engine: Engine) -> tuple[Any, Any]:
 
 
 def referring(engine: Engine) -> list[tuple[tuple[str, str], tuple[Key, ...], list[Key]]]:
-    """Give, for each Service, the Gateways that use it: by its routes, and by looking at all."""
+    """Return, for each Service, the Gateways that use it: by the index, and by a full scan."""
     with engine.compile() as ask:
         gateways = ask(gateway_api.gateways, "")
         return [
@@ -196,7 +196,7 @@ def referring(engine: Engine) -> list[tuple[tuple[str, str], tuple[Key, ...], li
 
 @settings(max_examples=100, deadline=None)
 @given(EDITS)
-def test_who_uses_a_service_is_found_by_the_routes_that_name_it(
+def test_gateways_of_a_service_are_found_by_its_routes(
     edits: list[list[tuple[Key, Object | None]]],
 ) -> None:
     engine = fresh()
@@ -225,7 +225,7 @@ def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | No
             assert (told, told.resources.by_type) == (whole, whole.resources.by_type)
 
 
-def test_one_route_among_many_runs_little_again_and_shares_the_rest() -> None:
+def test_route_change_reruns_few_queries_and_shares_the_rest() -> None:
     engine = fresh()
     changes: dict[Key, Any] = {}
     fixed: list[tuple[Key, Object]] = [
@@ -250,7 +250,7 @@ def test_one_route_among_many_runs_little_again_and_shares_the_rest() -> None:
 
 
 def calls(work: Callable[[], object]) -> int:
-    """Count the calls of functions in a piece of work: unlike its time, the same in every run."""
+    """Count function calls of a piece of work: unlike its duration, equal in every run."""
     count = 0
 
     def note(_: object, event: str, __: object) -> None:
@@ -266,7 +266,7 @@ def calls(work: Callable[[], object]) -> int:
 
 
 def to_envoys() -> Callable[[ir_gateway.Gateway], None]:
-    """Give what has a gateway served by Envoys."""
+    """Return a function that publishes a gateway for Envoys."""
     generator, published = envoy.Generator(ENVOY), SnapshotCache()
 
     def publish(compiled: ir_gateway.Gateway) -> None:
@@ -276,7 +276,7 @@ def to_envoys() -> Callable[[ir_gateway.Gateway], None]:
 
 
 def to_nginx() -> Callable[[ir_gateway.Gateway], None]:
-    """Give what has a gateway served by NGINX, and an agent asked to."""
+    """Return a function that publishes a gateway for NGINX and requests it as an agent."""
     generator = nginx.Generator(NGINX)
     fleet = Fleet(60.0, lambda: 0.0, lambda _: None)
     services = Services(fleet, CallAuthorizer(identify=None, on_trespass=None), "/etc/nginx")  # type: ignore[arg-type]
@@ -295,7 +295,7 @@ DATA_PLANES = {"gatehouse.dev/envoy": to_envoys, "gatehouse.dev/nginx": to_nginx
 
 
 def effort_of_a_new_route(existing: int, controller: str) -> int:
-    """Give how many calls a pass over ``existing`` routes takes that sees one more."""
+    """Return the number of calls in a pass with one new route, given ``existing`` routes."""
     engine, serve = fresh(), DATA_PLANES[controller]()
     changes: dict[Key, Any] = {
         key: decoded(key, body)
@@ -328,9 +328,9 @@ def effort_of_a_new_route(existing: int, controller: str) -> int:
 
 @pytest.mark.long
 @pytest.mark.parametrize("controller", DATA_PLANES)
-def test_what_a_new_route_costs_hardly_grows_with_what_is_there(controller: str) -> None:
+def test_cost_of_new_route_is_nearly_independent_of_existing_routes(controller: str) -> None:
     few, many = (effort_of_a_new_route(existing, controller) for existing in (300, 3_000))
-    # What grows is a look at each chunk.
+    # The growth is one lookup per chunk.
     assert many < 1.5 * few
 
 
@@ -342,7 +342,7 @@ HOSTILE = st.text(
 
 
 def served(value: str, place: str) -> ir_gateway.Gateway:
-    """Give a gateway with ``value`` in one of the places that users fill."""
+    """Return a gateway with ``value`` in one of the fields that users control."""
     edit = ir.HeaderEdit(set=(ir.HeaderValue("X-A", value if place == "header" else "v"),))
     added = ir.HeaderEdit(add=(ir.HeaderValue("X-B", value if place == "added" else "v"),))
     name = value if place == "name" else "x-match"
@@ -401,7 +401,7 @@ def served(value: str, place: str) -> ir_gateway.Gateway:
 
 
 def structure(bundle: FileSet) -> list[tuple[str, int]]:
-    """Give what a lexer sees: each file's directives by name, with the depth of their blocks."""
+    """Return the structure for a lexer: each file's directives by name, with their block depth."""
     found: list[tuple[str, int]] = []
     for path, file in bundle.files.items():
         depth, start = 0, True
@@ -447,7 +447,7 @@ KEYS = ir_gateway.SecretFile(
 
 
 def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.Gateway:
-    """Give a gateway that has a name for each place and value."""
+    """Return a gateway with a hostname for each place and value."""
     hosts, streams = [], dict[str, ir_gateway.L4Host]()
     for number, (place, value) in enumerate(pairs):
         one = served(value, place)
@@ -478,9 +478,9 @@ def test_hostile_values_keep_the_lengths_that_envoy_allows(pairs: list[tuple[str
 @pytest.mark.process
 @settings(max_examples=3, deadline=None)
 @given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=300))
-def test_envoy_takes_hostile_values_for_values(pairs: list[tuple[str, str]]) -> None:
+def test_envoy_treats_hostile_values_as_values(pairs: list[tuple[str, str]]) -> None:
     async def told() -> None:
-        # Whatever is in one name's routes, the others and the listeners are there.
+        # Whatever one hostname's routes contain, the others and the listeners must exist.
         everything = [*pairs, *((place, "v") for place in PLACES)]
         generated = envoy.Generator(ENVOY).generate(of_many(everything))
         with tempfile.TemporaryDirectory(prefix="ghp-") as directory:

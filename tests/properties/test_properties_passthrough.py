@@ -1,4 +1,4 @@
-"""Names that pass through: what came before does not matter, and no list is gone around."""
+"""TLS passthrough by SNI: results do not depend on history, and sources are enforced."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def gateway(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(WORLD, min_size=1, max_size=6))
-def test_what_came_before_does_not_matter(worlds: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_result_is_independent_of_history(worlds: list[tuple]) -> None:  # type: ignore[type-arg]
     kept = envoy.Generator(envoy.Capabilities())
     for world in worlds:
         wanted = gateway(*world)
@@ -82,8 +82,8 @@ def test_what_came_before_does_not_matter(worlds: list[tuple]) -> None:  # type:
 
 @settings(max_examples=300, deadline=None)
 @given(WORLD)
-def test_a_name_has_a_cluster_only_if_everybody_may_come(world: tuple) -> None:  # type: ignore[type-arg]
-    """Whoever is led by name alone was held against no list, and is covered by no chain."""
+def test_hostname_has_cluster_only_without_sources(world: tuple) -> None:  # type: ignore[type-arg]
+    """Connections selected by SNI only are not checked for sources and match no chain."""
     wanted = gateway(*world)
     clusters = envoy.Generator(envoy.Capabilities()).generate(wanted).resources.by_type
     named = set(clusters.get(CLUSTER, {}))

@@ -1,4 +1,4 @@
-"""What is made for Gateways at a real API server, and how it follows changes."""
+"""Objects of Gateways at a real API server, and their reaction to changes."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ async def test_what_refuses_the_api_server_is_told_in_its_words(live: Live) -> N
 async def test_a_gateway_waits_and_keeps_what_it_has(live: Live) -> None:
     live.plan()
     before = await live.until(DEPLOYMENTS, bool)
-    live.plan(waiting="waits: DataPlane default/later does not exist")
+    live.plan(waiting="waiting for parameters: DataPlane default/later not found")
     async with asyncio.timeout(10):
         while "later" not in live.trouble():
             await asyncio.sleep(0.05)

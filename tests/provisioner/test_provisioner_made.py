@@ -1,4 +1,4 @@
-"""What is known of what was made for Gateways, and that it spares requests."""
+"""Store of the owned objects of Gateways, which saves requests."""
 
 from __future__ import annotations
 

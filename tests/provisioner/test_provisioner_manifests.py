@@ -1,4 +1,4 @@
-"""What is made for a Gateway."""
+"""Desired objects of a Gateway."""
 
 from __future__ import annotations
 

@@ -10,7 +10,12 @@ import pytest
 from gatehouse.apis.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES, Resource
 from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
 from gatehouse.controller.provisioner.pod import Proxy
-from gatehouse.controller.provisioner.reconcile import ReconcileError, gateway_of, reconcile, sweep
+from gatehouse.controller.provisioner.reconcile import (
+    ReconcileError,
+    gateway_of,
+    prune_orphans,
+    reconcile,
+)
 from gatehouse.kube.client import Client, Conflict, Forbidden, ListResult, NotFound
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
@@ -88,7 +93,7 @@ class Store(Client):
 ALL = ["ConfigMap", "Deployment", "Service", "ServiceAccount"]
 
 
-async def test_everything_is_made_once() -> None:
+async def test_reconcile_creates_all_objects_once() -> None:
     store = Store()
     first = await reconcile(store, gateway("g"), SETTINGS, PLAN)
     assert [outcome.action for outcome in first] == ["created"] * 4
@@ -97,7 +102,7 @@ async def test_everything_is_made_once() -> None:
     assert [outcome.action for outcome in second] == ["unchanged"] * 4
 
 
-async def test_what_somebody_changed_is_mended() -> None:
+async def test_reconcile_repairs_changed_objects() -> None:
     store = Store()
     await reconcile(store, gateway("g"), SETTINGS, PLAN)
     store.objects[("Deployment", "ns", "g-c")]["spec"]["replicas"] = 7
@@ -106,34 +111,34 @@ async def test_what_somebody_changed_is_mended() -> None:
     assert store.objects[("Deployment", "ns", "g-c")]["spec"]["replicas"] == 1
 
 
-async def test_a_gateway_on_its_way_out_gets_nothing() -> None:
+async def test_reconcile_does_nothing_when_gateway_is_being_deleted() -> None:
     store = Store()
     leaving = gateway("g", deletionTimestamp="2026-01-01T00:00:00Z")
     assert await reconcile(store, leaving, SETTINGS, PLAN) == ()
     assert store.kinds() == []
 
 
-async def test_one_error_names_everything_that_failed_and_the_rest_is_made() -> None:
+async def test_reconcile_error_names_all_failures_and_rest_is_created() -> None:
     store = Store()
     store.forbidden = "ConfigMap"
     await store.create(SERVICES, {"metadata": {"name": "g-c", "namespace": "ns"}})
     with pytest.raises(ReconcileError) as caught:
         await reconcile(store, gateway("g"), SETTINGS, PLAN)
     assert "ConfigMap ns/g-c-agent: not allowed" in str(caught.value)
-    assert "Service ns/g-c exists and is not ours" in str(caught.value)
+    assert "Service ns/g-c exists and is not managed by Gatehouse" in str(caught.value)
     assert "Deployment" in store.kinds()
 
 
-async def test_two_gateways_whose_names_meet_do_not_share_objects() -> None:
+async def test_reconcile_raises_when_object_belongs_to_another_gateway() -> None:
     store = Store()
     await reconcile(store, gateway("a-b"), SETTINGS, PLAN)
     other = gateway("a")
     other["spec"]["gatewayClassName"] = "b-c"
-    with pytest.raises(ReconcileError, match="belongs to Gateway 'a-b'"):
+    with pytest.raises(ReconcileError, match="is owned by Gateway 'a-b'"):
         await reconcile(store, other, SETTINGS, PLAN)
 
 
-async def test_a_gateway_that_changes_its_class_leaves_nothing_behind() -> None:
+async def test_reconcile_deletes_objects_of_former_class() -> None:
     store = Store()
     moving = gateway("g")
     await reconcile(store, gateway("other"), SETTINGS, PLAN)
@@ -149,11 +154,11 @@ async def test_a_gateway_that_changes_its_class_leaves_nothing_behind() -> None:
     }
 
 
-async def test_leftovers_of_gateways_that_are_gone_are_removed() -> None:
+async def test_prune_deletes_objects_of_deleted_gateways() -> None:
     store = Store()
     await reconcile(store, gateway("stays"), SETTINGS, PLAN)
     await reconcile(store, gateway("gone"), SETTINGS, PLAN)
-    outcomes = await sweep(store, {("ns", "stays"), ("elsewhere", "gone")}.__contains__)
+    outcomes = await prune_orphans(store, {("ns", "stays"), ("elsewhere", "gone")}.__contains__)
     assert [outcome.kind for outcome in outcomes] == [
         "Deployment",
         "Service",
@@ -164,15 +169,15 @@ async def test_leftovers_of_gateways_that_are_gone_are_removed() -> None:
     assert "managed-by=gatehouse" in store.selector
 
 
-async def test_what_only_looks_like_ours_is_not_removed() -> None:
+async def test_prune_keeps_objects_without_matching_owner() -> None:
     store = Store()
     await reconcile(store, gateway("gone"), SETTINGS, PLAN)
     del store.objects[("Deployment", "ns", "gone-c")]["metadata"]["ownerReferences"]
-    await sweep(store, lambda _: False)
+    await prune_orphans(store, lambda _: False)
     assert store.kinds() == ["Deployment"]
 
 
-async def test_what_was_made_anew_since_it_was_judged_is_not_removed() -> None:
+async def test_prune_keeps_objects_recreated_since_listing() -> None:
     store = Store()
     await reconcile(store, gateway("gone"), SETTINGS, PLAN)
     judged = await store.list(DEPLOYMENTS)
@@ -185,7 +190,7 @@ async def test_what_was_made_anew_since_it_was_judged_is_not_removed() -> None:
 
     late = Stale()
     late.objects = store.objects
-    assert await sweep(late, lambda _: False) == ()
+    assert await prune_orphans(late, lambda _: False) == ()
     assert "Deployment" in store.kinds()
 
 
@@ -197,13 +202,13 @@ async def service_accounts() -> dict[tuple[str, str], dict[str, Any]]:
     return {(key[1], key[2]): obj for key, obj in store.objects.items() if key[0] == kind}
 
 
-async def test_a_service_account_leads_to_its_gateway_however_long_its_name() -> None:
+async def test_gateway_of_service_account_with_long_name() -> None:
     accounts = await service_accounts()
     found = {gateway_of(namespace, name, accounts) for namespace, name in accounts}
     assert found == {"ns/g", "ns/" + "l" * 100}
 
 
-async def test_accounts_that_are_unknown_or_only_half_like_ours_lead_nowhere() -> None:
+async def test_gateway_of_unknown_or_unowned_service_account_is_none() -> None:
     accounts = await service_accounts()
     ours = accounts[("ns", "g-c")]
     metadata = ours["metadata"]

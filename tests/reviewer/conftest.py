@@ -1,4 +1,4 @@
-"""What the reviewer's tests share."""
+"""Fixtures of the reviewer's tests."""
 
 from __future__ import annotations
 

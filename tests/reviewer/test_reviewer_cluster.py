@@ -96,7 +96,7 @@ class World:
         return token
 
     async def whoami(self, token: str) -> dict[str, Any]:
-        """Give what the cluster itself says of its caller."""
+        """Return the user that the cluster reports for its client."""
         async with (
             self.server.raw(Authorization=f"Bearer {token}") as http,
             http.post(WHOAMI, json={}) as response,
@@ -210,7 +210,7 @@ async def test_a_gateway_without_rights_is_not_taken_for_bad_tokens(world: World
 
 
 async def allowed_by_the_cluster(http: aiohttp.ClientSession, wanted: dict[str, Any]) -> bool:
-    """Whether the API server's own filter lets its caller be taken for somebody."""
+    """Return whether the API server's own filter allows its client to impersonate a user."""
     headers = [("Impersonate-User", wanted["username"])]
     headers += [("Impersonate-Group", each) for each in wanted.get("groups", ())]
     headers += [("Impersonate-Uid", wanted["uid"])] if "uid" in wanted else []

@@ -32,7 +32,7 @@ def saying(response: Callable[[], web.StreamResponse]) -> Fault:
 
 
 async def of_alices(request: web.BaseRequest) -> web.StreamResponse:
-    """Tokens that begin with ``good`` are Alice's; whoever asks is told in 5 ms."""
+    """Respond in 5 ms. Tokens that begin with ``good`` belong to Alice."""
     await asyncio.sleep(0.005)
     if request.path.endswith("subjectaccessreviews"):
         return review({"allowed": True}, "SubjectAccessReview")
@@ -70,15 +70,15 @@ async def test_who_asks_at_once_is_answered_by_one_review(
 @pytest.mark.parametrize(
     ("headers", "said"),
     [
-        ({"x_cluster": ""}, "x-cluster: ''"),
-        ({"x_cluster": "a/b"}, "x-cluster: 'a/b'"),
-        ({"x_good_for": "long"}, "x-good-for: 'long'"),
-        ({"x_bad_for": "-1"}, "x-bad-for: '-1'"),
+        ({"x_cluster": ""}, "x-cluster: invalid cluster name ''"),
+        ({"x_cluster": "a/b"}, "x-cluster: invalid cluster name 'a/b'"),
+        ({"x_good_for": "long"}, "x-good-for: invalid number of seconds 'long'"),
+        ({"x_bad_for": "-1"}, "x-bad-for: invalid number of seconds '-1'"),
         ({"x_user": ""}, "x-user is missing"),
-        ({"x_groups": "a,,b"}, "x-groups: one of 3 is empty"),
+        ({"x_groups": "a,,b"}, "x-groups: one of 3 values is empty"),
         ({"x_as_user": "%"}, "x-as-user: '%' is not"),
-        ({"x_as_extra": "scopes"}, "x-as-extra: 'scopes' is no"),
-        ({"x_as_groups": ",".join(map(str, range(1000)))}, "1001 permissions would be"),
+        ({"x_as_extra": "scopes"}, "x-as-extra: 'scopes' must be"),
+        ({"x_as_groups": ",".join(map(str, range(1000)))}, "1001 permissions needed"),
     ],
 )
 async def test_what_cannot_be_read_is_not_asked(
@@ -139,16 +139,16 @@ FAULTS: dict[str, tuple[Callable[[], web.StreamResponse], str]] = {
         lambda: web.Response(status=503, text="no healthy upstream"),
         "tokenreviews: 503 no healthy upstream",
     ),
-    "no JSON": (lambda: web.Response(text="<html>"), "an answer that is no review: JSON is"),
-    "nothing": (lambda: web.Response(), "an answer that is no review: Input data was truncated"),
+    "no JSON": (lambda: web.Response(text="<html>"), "invalid review: JSON is"),
+    "nothing": (lambda: web.Response(), "invalid review: Input data was truncated"),
     "no review": (
         lambda: web.json_response({"kind": "Status", "status": "Failure"}),
-        "an answer that is no review: Invalid enum value 'Status'",
+        "invalid review: Invalid enum value 'Status'",
     ),
-    "nobody": (lambda: review({"authenticated": True}), "a TokenReview that names nobody"),
+    "nobody": (lambda: review({"authenticated": True}), "TokenReview without a username"),
     "too much": (
         lambda: web.Response(body=b" " * (2 << 20)),
-        "an answer of more than 1048576 bytes",
+        "response is larger than 1048576 bytes",
     ),
 }
 
@@ -210,7 +210,7 @@ async def test_a_cluster_that_does_not_answer(reviewer: Running, upstream: Upstr
     upstream.fault = fault
     begun = time.monotonic()
     found = await reviewer.token("good")
-    assert (found.status, found.text) == (503, f"{CLUSTER}: no answer within 2 s")
+    assert (found.status, found.text) == (503, f"{CLUSTER}: no response within 2 s")
     assert 4 <= time.monotonic() - begun < 10
 
 
@@ -223,7 +223,7 @@ async def test_an_envoy_that_is_away(reviewer: Running, upstream: Upstream) -> N
     assert (found.status, "x-user" in found.headers) == (401, False)
     found = await reviewer.token("good-too")
     assert found.status == 503
-    assert found.text == f"{CLUSTER}: Envoy cannot be asked: No such file or directory"
+    assert found.text == f"{CLUSTER}: cannot connect to Envoy: No such file or directory"
     await upstream.start()
     assert (await reviewer.token("good-too")).status == 200
 
@@ -282,9 +282,9 @@ async def test_a_cluster_is_asked_little_at_a_time_and_no_other_one_waits(
     answers = await asyncio.gather(*flood)
     assert {each.status for each in answers} <= {200, 503}
     assert {each.text for each in answers if each.status == 503} <= {
-        f"{CLUSTER}: too many reviews are waited for",
-        f"{CLUSTER}: no turn within 2 s among other reviews",
-        f"{CLUSTER}: no answer within 2 s",
+        f"{CLUSTER}: too many waiting reviews",
+        f"{CLUSTER}: no free slot for a review within 2 s",
+        f"{CLUSTER}: no response within 2 s",
     }
     assert (await reviewer.token("good")).status == 200
 
@@ -338,7 +338,7 @@ async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tok
 
 
 def _resident(pid: int) -> int:
-    """Give the memory that a process has, in kB."""
+    """Return the memory of a process in kB."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0])
 

@@ -1,4 +1,4 @@
-"""What the reviewer reads and writes, without a process."""
+"""Parsing, serialisation and state of the reviewer, without a process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ USERS = st.builds(
 
 @given(USERS)
 def test_a_user_is_read_as_it_was_written(user: User) -> None:
-    headers = dict(user_headers.written(user))
+    headers = dict(user_headers.to_headers(user))
     assert all(value.isascii() and value.isprintable() for value in headers.values())
     assert user_headers.user(headers, "x-") == user
 
@@ -49,15 +49,15 @@ def test_a_user_is_read_as_it_was_written(user: User) -> None:
         ({"x-user": "a b"}, "x-user: 'a b' is not percent-encoded"),
         ({"x-user": "a,b"}, "x-user: 'a,b' is not percent-encoded"),
         ({"x-user": "é"}, "x-user: 'é' is not percent-encoded"),
-        ({"x-user": "%C3"}, "x-user: '%C3' is no UTF-8"),
+        ({"x-user": "%C3"}, "x-user: '%C3' is not valid UTF-8"),
         ({"x-user": "a", "x-uid": "1,2"}, "x-uid: '1,2' is not percent-encoded"),
-        ({"x-user": "a", "x-groups": "a,,b"}, "x-groups: one of 3 is empty"),
-        ({"x-user": "a", "x-groups": ","}, "x-groups: one of 2 is empty"),
+        ({"x-user": "a", "x-groups": "a,,b"}, "x-groups: one of 3 values is empty"),
+        ({"x-user": "a", "x-groups": ","}, "x-groups: one of 2 values is empty"),
         ({"x-user": "a", "x-groups": "a=b"}, "x-groups: 'a=b' is not percent-encoded"),
-        ({"x-user": "a", "x-extra": "scopes"}, "x-extra: 'scopes' is no key=value"),
-        ({"x-user": "a", "x-extra": "=v"}, "x-extra: '=v' is no key=value"),
+        ({"x-user": "a", "x-extra": "scopes"}, "x-extra: 'scopes' must be key=value"),
+        ({"x-user": "a", "x-extra": "=v"}, "x-extra: '=v' must be key=value"),
         ({"x-user": "a", "x-extra": "k=v=w"}, "x-extra: 'v=w' is not percent-encoded"),
-        ({"x-user": "a", "x-extra": "k=v,"}, "x-extra: '' is no key=value"),
+        ({"x-user": "a", "x-extra": "k=v,"}, "x-extra: '' must be key=value"),
     ],
 )
 def test_users_that_cannot_be_read(headers: dict[str, str], said: str) -> None:
@@ -169,7 +169,7 @@ def test_everything_that_is_wanted_is_needed_once() -> None:
 
 def test_too_much_is_not_asked_about() -> None:
     groups = tuple(map(str, range(impersonation.MAX_PERMISSIONS)))
-    with pytest.raises(MalformedError, match="1001 permissions would be needed"):
+    with pytest.raises(MalformedError, match="1001 permissions needed"):
         impersonation.permissions(User("bob", groups=groups))
 
 
@@ -323,7 +323,7 @@ def test_a_few_large_answers_do_not_add_up() -> None:
 
 
 async def test_turns_are_taken_cluster_by_cluster() -> None:
-    turns = ClusterLimiter(at_once=2, waiting=1, seconds=0.1)
+    turns = ClusterLimiter(concurrent=2, waiting=1, seconds=0.1)
     release = asyncio.Event()
 
     async def ask(cluster: str) -> None:
@@ -333,17 +333,17 @@ async def test_turns_are_taken_cluster_by_cluster() -> None:
     held = [asyncio.create_task(ask("a")) for _ in range(2)]
     late = asyncio.create_task(ask("a"))
     await asyncio.sleep(0)
-    assert turns.asked == {"a": 3}
-    with pytest.raises(BusyError, match="a: too many reviews are waited for"):
+    assert turns.active == {"a": 3}
+    with pytest.raises(BusyError, match="a: too many waiting reviews"):
         await ask("a")
     other = asyncio.create_task(ask("b"))
     await asyncio.sleep(0)
-    assert turns.asked == {"a": 3, "b": 1}
-    with pytest.raises(BusyError, match=r"a: no turn within 0\.1 s"):
+    assert turns.active == {"a": 3, "b": 1}
+    with pytest.raises(BusyError, match=r"a: no free slot for a review within 0\.1 s"):
         await late
     release.set()
     await asyncio.gather(*held, other)
-    assert turns.asked == {}
+    assert turns.active == {}
 
 
 Answer = TypeVar("Answer")

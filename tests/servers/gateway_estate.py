@@ -216,14 +216,14 @@ class Agents:
         fleet = self._envoys
         stream = fleet.open(identity, delta.DeltaStream)
         assert stream is not None
-        stream.speaker = delta.NodeInfo("envoy/1.40.0")
+        stream.node = delta.NodeInfo("envoy/1.40.0")
         conversation = stream.dialogue.conversation
         for type_url in ADD_ORDER:
             conversation.receive(Request(type_url, subscribe=("*",)))
         while True:
             stream.woken.clear()
             response = conversation.next()
-            fleet.note(stream)
+            fleet.update_report(stream)
             if response is None:
                 await stream.woken.wait()
                 continue
@@ -259,10 +259,10 @@ class Estate:
         return base64.b64encode(certificate.read_bytes()), base64.b64encode(key.read_bytes())
 
     def _tell(self, resource: Resource, event: WatchEvent) -> None:
-        informer = self.controller.informers.get(resource.kind)
+        informer = self.controller.informers.by_kind.get(resource.kind)
         if informer is not None:
             # As it comes from a watch.
-            informer._publish(informer._mirror.receive([event]))
+            informer._publish(informer._store.receive([event]))
 
     @contextlib.asynccontextmanager
     async def running(
@@ -283,9 +283,9 @@ class Estate:
                 group.create_task(each)
                 for each in (
                     controller.statuses.run(),
-                    controller.provisioning.run(),
+                    controller.provisioner.run(),
                     controller.loop.run(),
-                    controller.keeping.run(),
+                    controller.owned_resources.run(),
                 )
             ]
             for number in range(gateways):

@@ -59,7 +59,7 @@ class Chain:
         self.connect_envoy()
 
     def connect_envoy(self) -> None:
-        heard_of = versions(self.relay._holdings.good)
+        heard_of = versions(self.relay._cache.accepted)
         self.unkept |= {each for each in self.taken() if each not in heard_of}
         self.envoy.broken_by_refusal = self.refusable.__contains__
         self.envoy.connect()
@@ -81,8 +81,8 @@ class Chain:
 
     def disconnect_envoy(self) -> None:
         self.envoy.disconnect()
-        if self.relay.dialogue is not None:
-            self.relay.closed(self.relay.dialogue)
+        if self.relay.stream is not None:
+            self.relay.closed(self.relay.stream)
 
     def disconnect_relay(self) -> None:
         self.server = None
@@ -113,11 +113,11 @@ class Chain:
         return message is not None
 
     def relay_to_server(self) -> bool:
-        if self.relay.doubtful:
+        if self.relay.needs_resubscribe:
             self.connect_relay()
-        if self.server is None or not self.relay.asks:
+        if self.server is None or not self.relay.requests:
             return False
-        self.server.receive(self.relay.asks.pop(0))
+        self.server.receive(self.relay.requests.pop(0))
         return True
 
     def server_to_relay(self) -> bool:
@@ -159,7 +159,7 @@ class Chain:
         """Let time pass, after everything happened that can happen without."""
         if self.step() or self.envoy.time_out():
             return True
-        dialogue = self.relay.dialogue
+        dialogue = self.relay.stream
         if dialogue is not None and dialogue.conversation.deadline is not None:
             self.relay.on_deadline()
             return True
@@ -192,7 +192,7 @@ def ended(steps: Sequence[object]) -> tuple[Chain, ResourceSet]:
     last = next((each for each in reversed(steps) if isinstance(each, ResourceSet)), ResourceSet())
     chain.publish(ResourceSet([made(SECRET, "nobody asks for this", "one")]))
     chain.publish(last)
-    if chain.relay.dialogue is None:
+    if chain.relay.stream is None:
         chain.connect_envoy()
     while chain.relay.node is None:
         chain.envoy_to_relay()

@@ -1,4 +1,4 @@
-"""What the node and the state directory decide, without any process."""
+"""Decisions of the node and the state directory, without processes."""
 
 from __future__ import annotations
 
@@ -117,17 +117,17 @@ def test_environment_is_what_a_kubelet_would_give() -> None:
         ({"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}}, ""),
         (
             {"valueFrom": {"fieldRef": {"fieldPath": "status.phase"}}},
-            "env A: field status.phase is not served by this node",
+            "env A: field status.phase is not supported by this node",
         ),
         (
             {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
-            "env A: secretKeyRef is not served by this node",
+            "env A: secretKeyRef is not supported by this node",
         ),
     ],
 )
 def test_what_the_environment_cannot_hold_is_named(entry: dict[str, Any], said: str) -> None:
     pod = pods.pod_for(deployment(env=[{"name": "A", **entry}]), "n")
-    assert pods.unserved(pod) == said
+    assert pods.unsupported_environment(pod) == said
 
 
 def test_a_probe_may_name_its_port() -> None:
@@ -140,10 +140,10 @@ def test_a_probe_may_name_its_port() -> None:
 
 def test_a_pod_that_the_machine_cannot_run_says_why_and_has_no_address() -> None:
     pod = pods.pod_for(deployment(), "n")
-    status = pods.unscheduled_status(pod, "networks of their own need root", NOW)
+    status = pods.unscheduled_status(pod, "Pod networks require root", NOW)
     (condition,) = status["conditions"]
     assert (status["phase"], condition["status"]) == ("Pending", "False")
-    assert condition["message"] == "networks of their own need root"
+    assert condition["message"] == "Pod networks require root"
     refused = pods.pod_status(pod, "", pods.Condition(message="no network"), NOW)
     assert "podIP" not in refused
     waiting = refused["containerStatuses"][0]["state"]["waiting"]
@@ -184,7 +184,7 @@ def test_more_replicas_than_one_machine_runs_are_stated() -> None:
     asked["spec"]["replicas"] = 3
     status = pods.deployment_status(asked, ready=True, now=NOW)
     assert (status["readyReplicas"], status["unavailableReplicas"]) == (1, 2)
-    assert "one replica of the 3" in status["conditions"][0]["message"]
+    assert "only one of 3 replicas" in status["conditions"][0]["message"]
 
 
 def test_certificates_are_made_once_kept_private_and_renewed_in_time(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_certificates_are_made_once_kept_private_and_renewed_in_time(tmp_path: P
 
 def test_a_state_directory_has_one_holder_and_keeps_its_addresses(tmp_path: Path) -> None:
     state = State(tmp_path / "state")
-    state.hold()
+    state.acquire()
     with pytest.raises(StateError, match="in use"):
-        State(tmp_path / "state").hold()
+        State(tmp_path / "state").acquire()
     chosen = state.addresses("127.0.0.1:0", "127.0.0.1:7001")
     assert state.addresses("127.0.0.1:0", "127.0.0.1:7001") == chosen
     assert chosen.agent == "127.0.0.1:7001"

@@ -1,4 +1,4 @@
-"""Ports that nobody else comes to have before their server listens."""
+"""Free ports that no other process gets before their server listens."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_verdict_turns_after_so_many_of_the_same_in_a_row(
     tally = ProbeCounter(Timing(success_threshold=success, failure_threshold=failure), good=good)
     found = ""
     for answer in answers:
-        turned = tally.take(good=answer == ".")
+        turned = tally.count(good=answer == ".")
         found += answer if turned else "-"
     assert found == turns
 
@@ -111,7 +111,7 @@ class Switch:
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Answer nothing any more."""
+        """Stop responding."""
 
 
 class ByCommand(Switch):
@@ -224,7 +224,7 @@ async def test_one_that_lives_no_more_is_started_again_less_and_less_often(tmp_p
             assert (runner.state.running, runner.state.ready) == (False, False)
             assert runner.state.reason == "CrashLoopBackOff"
             assert runner.state.message == (
-                f"liveness probe: test ended with 1; it is started again in {pause} s"
+                f"liveness probe: test exited with status 1; restarting in {pause} s"
             )
         await switch.turn(good=True)
         await until(lambda: runner.state.ready)
@@ -282,7 +282,7 @@ async def test_a_command_that_hangs_is_a_failure(tmp_path: Path) -> None:
     pod = Pod(tmp_path, SLEEP, livenessProbe={**probe, "failureThreshold": 2})
     async with pod.running() as runner:
         await until(lambda: runner.state.restarts == 1)
-        assert runner.state.message.startswith("liveness probe: no answer within 0.2 s;")
+        assert runner.state.message.startswith("liveness probe: timeout after 0.2 s;")
 
 
 async def test_a_node_that_finds_it_running_takes_nothing_back(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 
 
 async def shown(address: str, ca: Path) -> x509.Certificate | None:
-    """Give the certificate that the agents' channel shows a new connection."""
+    """Return the certificate that the agent channel presents to a new connection."""
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=str(ca))
     context.set_alpn_protocols(["h2"])

@@ -1,4 +1,4 @@
-"""Which workloads the one-machine node runs as data planes."""
+"""Workloads that the one-machine node runs as data planes."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_an_image_is_known_by_its_name(names: tuple[str, ...], found: bool) -> N
 def test_a_containers_command_takes_the_place_of_the_images(
     container: dict[str, Any], words: list[str]
 ) -> None:
-    assert images.words(ECHO, container) == words
+    assert images.command_line(ECHO, container) == words
 
 
 def test_a_pod_with_more_than_one_container_is_not_known() -> None:
@@ -79,7 +79,7 @@ def test_addresses_are_stable_free_and_run_out() -> None:
     for number in range(5):
         taken.append(networks.choose(str(number), taken))
     assert sorted(taken) == [f"10.9.8.{host}" for host in range(2, 7)]
-    with pytest.raises(NetworkError, match=r"no address is left in 10\.9\.8\.0/29"):
+    with pytest.raises(NetworkError, match=r"no free address in 10\.9\.8\.0/29"):
         networks.choose("more", taken)
 
 
@@ -97,12 +97,12 @@ async def test_a_network_is_made_once_and_leaves_nothing_behind() -> None:
     networks = PodNetworks("10.9.7.0/24")
     address = networks.choose("uid", ())
     try:
-        await networks.make("uid", address)
-        await networks.make("uid", address)
+        await networks.create("uid", address)
+        await networks.create("uid", address)
         assert present(networks, "uid")
         # Another node, after a crash, finds what is nobody's any more.
         again = PodNetworks("10.9.7.0/24")
-        await again.make("other", again.choose("other", {address}))
+        await again.create("other", again.choose("other", {address}))
         await again.retain(["uid"])
         assert not present(again, "other")
         assert present(again, "uid")
@@ -121,9 +121,9 @@ async def test_what_a_killed_node_left_half_made_is_made_whole() -> None:
     ip("link", "add", bridge, "type", "bridge")
     ip("netns", "add", name)
     try:
-        assert await networks.held("uid") == ""
-        await networks.make("uid", address)
-        assert await networks.held("uid") == address
+        assert await networks.current_address("uid") == ""
+        await networks.create("uid", address)
+        assert await networks.current_address("uid") == address
         assert "10.9.5.1/24" in ip("addr", "show", bridge)
     finally:
         await networks.remove("uid")
@@ -131,6 +131,6 @@ async def test_what_a_killed_node_left_half_made_is_made_whole() -> None:
 
 
 def test_capabilities_that_lack_are_named() -> None:
-    assert wires._lacking("Name:\tx\nCapEff:\t000001ffffffffff\n") == []
-    assert wires._lacking("CapEff:\t0000000000001000\n") == ["CAP_SYS_ADMIN"]
-    assert wires._lacking("") == ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]
+    assert wires._missing_capabilities("Name:\tx\nCapEff:\t000001ffffffffff\n") == []
+    assert wires._missing_capabilities("CapEff:\t0000000000001000\n") == ["CAP_SYS_ADMIN"]
+    assert wires._missing_capabilities("") == ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]

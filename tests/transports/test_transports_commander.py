@@ -120,7 +120,7 @@ def test_what_a_regular_report_says_of_an_apply(status: OUTCOMES, expected: list
             correlation_id="c", status=status, message="no such directive"
         )
     )
-    assert list(messages.told_by_status(report)) == expected
+    assert list(messages.status_events(report)) == expected
 
 
 def test_what_an_agent_says_of_its_nginx() -> None:
@@ -268,7 +268,7 @@ async def test_an_agent_that_never_answers_delays_nobody_else(control_plane: Con
         control_plane.server.publish(GATEWAY, bundle("one"))
         await until(lambda: quick.texts == ["one"])
         report = await control_plane.until(lambda report: bool(report.error))
-        assert report.error == "pod-2: no answer within 1 s"
+        assert report.error == "pod-2: no response within 1 s"
         await until(lambda: len(silent.texts) == 2)
 
 
@@ -337,7 +337,7 @@ async def test_a_download_that_goes_on_is_waited_for() -> None:
     # It has all of it, and says nothing for longer than the deadline.
     now += 61.0
     fleet.receive(identity, Elapsed())
-    assert fleet.report("ns/gw").error == "pod-1: no answer within 60 s"
+    assert fleet.report("ns/gw").error == "pod-1: no response within 60 s"
     fleet.publish("ns/gw", None)
     fleet.close(stream)
 

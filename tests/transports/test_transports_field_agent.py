@@ -1,4 +1,4 @@
-"""What NGINX's own agent v3 is asked, which is more than Gatehouse's agent is."""
+"""Requests to NGINX Agent v3, which needs more than Gatehouse's agent."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_an_nginx_without_a_path_of_its_configuration_is_asked_nothing(
 async def test_it_is_asked_when_it_has_reported_its_files_or_has_had_the_time_to(
     plane: ControlPlane, agent: WireAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "FILES_PATIENCE", 0.5)
+    monkeypatch.setattr(session, "FILE_REPORT_TIMEOUT_SECONDS", 0.5)
     plane.server.publish("shop/web", ONE)
     await agent.create_connection(of_the_field())
     started = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""One agent that hangs, lies or shouts: it harms nobody but itself."""
+"""A hanging, lying or flooding agent does not affect others."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_one_that_never_reads_delays_nobody_and_holds_nothing(
             await has(control_plane, GATEWAY, "pod-1", each.version)
             if number < MAX_UNANSWERED_REQUESTS - 1:
                 report = await control_plane.until(lambda report: bool(report.error))
-                assert report.error == "pod-2: no answer within 1 s"
+                assert report.error == "pod-2: no response within 1 s"
             del each
         await everybody_else_is_served(control_plane)
         # What is written to it is kept for it, even where nobody sees: so that must have an end.
@@ -111,7 +111,7 @@ async def test_answers_to_what_was_never_asked_change_nothing(control_plane: Con
     ):
         await everybody_else_is_served(control_plane)
         report = await control_plane.until(lambda report: bool(report.error))
-        assert report.error == "pod-2: no answer within 1 s"
+        assert report.error == "pod-2: no response within 1 s"
         confirmed = {each.instance: each.confirmed for each in report.instances}
         assert confirmed == {"pod-1": report.desired, "pod-2": ""}
 

@@ -1,4 +1,4 @@
-"""Machines outside are who their certificates say, as long as these last, and nobody by tokens."""
+"""External machines are identified by valid certificates, never by tokens."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
 async def asked(
     plane: ControlPlane, port: int, digest: str, *shown: Path, token: str = "none"
 ) -> bytes | str:
-    """Give a file, or the code of the refusal."""
+    """Return a file, or the status code of the denial."""
     pair = [path.read_bytes() for path in reversed(shown)]
     credentials = grpc.ssl_channel_credentials(plane.cert.read_bytes(), *pair)
     names = (("grpc.ssl_target_name_override", "control.plane"),)

@@ -1,4 +1,4 @@
-"""Which contents may be fetched, and how bundles look on the wire."""
+"""Files available for fetching, and file sets as wire messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gatehouse.transports.agents.fleet import STREAMS_MAX, Fleet
 from gatehouse.transports.agents.publication import Publication, Published
 from gatehouse.transports.agents.stream import MESSAGES_MAX, Apply, Stream
 from gatehouse.transports.agents.token_auth import (
-    REMEMBERED_SECONDS,
+    REVIEW_TTL_SECONDS,
     REVIEWS_MAX,
     Denied,
     Identity,
@@ -112,8 +112,8 @@ def test_the_contents_of_every_bundle_that_is_kept_can_be_had(
                     assert found.content == file.content
         if kept.current is not None:
             current = kept.current
-            written = current.by_chunk("text", current.bundle, lambda files: repr(list(files)))
-            assert written == [repr(list(c.stored)) for c in current.bundle.files.chunks]
+            written = current.by_chunk("text", current.file_set, lambda files: repr(list(files)))
+            assert written == [repr(list(c.stored)) for c in current.file_set.files.chunks]
 
 
 def test_what_instances_get_apart_is_followed_as_it_is_made() -> None:
@@ -214,9 +214,9 @@ async def test_a_stream_whose_client_asks_and_takes_nothing_is_ended() -> None:
     stream = Stream(Identity("ns/gw", "pod-1"), 1)
     stream.on_end = lambda: ended.append(True)
     for _ in range(MESSAGES_MAX):
-        stream.say(b"x")
+        stream.send_message(b"x")
     assert not ended
-    stream.say(b"x")
+    stream.send_message(b"x")
     assert ended
 
 
@@ -234,7 +234,7 @@ async def test_an_instance_that_fetches_is_waited_for() -> None:
             await asyncio.sleep(0.01)
     assert [each.error for each in fleet.report("ns/gw").instances] == [
         "",
-        "no answer within 0.2 s",
+        "no response within 0.2 s",
     ]
     fleet.publish("ns/gw", None)
 
@@ -260,7 +260,7 @@ async def test_a_token_is_reviewed_once_a_minute_and_never_remembered_when_bad()
     reviews = TokenReviews(authenticate, lambda: now)
     for header in ("pod", "Bearer pod"):
         assert (await reviews.identify([("authorization", header)])).instance == "pod"
-    now = REMEMBERED_SECONDS
+    now = REVIEW_TTL_SECONDS
     await reviews.identify([("authorization", "pod")])
     for _ in range(2):
         with pytest.raises(Denied):

@@ -1,4 +1,4 @@
-"""What one instance is told, and when."""
+"""Requests to one instance, and their timing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from gatehouse.transports.agents.session import (
     RETRY_MAX,
     UNMANAGED_MAX,
     Answer,
-    Apart,
     Elapsed,
     End,
     Event,
@@ -28,6 +27,7 @@ from gatehouse.transports.agents.session import (
     Register,
     Restarted,
     Send,
+    SeparateEndpoints,
     Session,
     StreamClosed,
     StreamOpen,
@@ -54,7 +54,7 @@ def connected(version: str = "v1") -> Session:
     return state
 
 
-def test_an_instance_is_told_once_it_listens_and_has_an_nginx() -> None:
+def test_request_is_sent_when_stream_is_open_and_nginx_is_known() -> None:
     state = session()
     state.receive(Publish("v1"), 0.0)
     assert state.receive(StreamOpen(1), 0.0) == []
@@ -62,7 +62,7 @@ def test_an_instance_is_told_once_it_listens_and_has_an_nginx() -> None:
     assert state.receive(Register("id", "nginx/1"), 0.0) == [Send(1, "v1", "c1")]
 
 
-def test_an_instance_that_has_the_version_is_not_told_again() -> None:
+def test_request_is_not_sent_when_instance_serves_the_version() -> None:
     state = session()
     for event in (Publish("v1"), Reconnect(ABOUT), HasVersion("v1")):
         state.receive(event, 0.0)
@@ -71,7 +71,7 @@ def test_an_instance_that_has_the_version_is_not_told_again() -> None:
 
 
 @pytest.mark.parametrize("later", [[StreamOpen(1), Publish("v1")], [Publish("v1"), StreamOpen(1)]])
-def test_an_instance_that_said_what_it_has_before_that_was_published_is_not_told_again(
+def test_request_is_not_sent_when_version_was_reported_before_publish(
     later: list[Event],
 ) -> None:
     state = session()
@@ -82,14 +82,14 @@ def test_an_instance_that_said_what_it_has_before_that_was_published_is_not_told
 
 
 @pytest.mark.parametrize("then", [Reconnect(ABOUT), Restarted(ABOUT), HasVersion("")])
-def test_what_an_instance_said_it_has_holds_no_longer_than_it_says_so(then: Event) -> None:
+def test_reported_version_expires_on_reconnect_restart_or_empty_report(then: Event) -> None:
     state = session()
     for event in (Reconnect(ABOUT), HasVersion("v1"), StreamOpen(1), then):
         state.receive(event, 0.0)
     assert state.receive(Publish("v1"), 1.0) == [Send(1, "v1", "c1")]
 
 
-def test_what_an_instance_said_it_has_holds_until_it_is_asked_for_another() -> None:
+def test_reported_version_is_valid_until_next_request() -> None:
     state = session()
     for event in (Reconnect(ABOUT), HasVersion("v1"), StreamOpen(1), Publish("v2")):
         state.receive(event, 0.0)
@@ -97,7 +97,7 @@ def test_what_an_instance_said_it_has_holds_until_it_is_asked_for_another() -> N
     assert state.receive(Answer("c1"), 2.0) == [Send(1, "v1", "c2")]
 
 
-def test_an_instance_that_reconnects_without_saying_what_it_has_is_told() -> None:
+def test_request_is_sent_when_instance_reconnects_without_version() -> None:
     state = connected()
     state.receive(Answer("c1"), 1.0)
     state.receive(StreamClosed(1), 2.0)
@@ -106,7 +106,7 @@ def test_an_instance_that_reconnects_without_saying_what_it_has_is_told() -> Non
     assert state.confirmed == ""
 
 
-def test_while_one_version_is_in_flight_only_the_latest_of_the_newer_ones_follows() -> None:
+def test_only_latest_version_follows_request_in_flight() -> None:
     state = connected()
     assert state.receive(Publish("v2"), 1.0) == []
     assert state.receive(Publish("v3"), 2.0) == []
@@ -114,7 +114,7 @@ def test_while_one_version_is_in_flight_only_the_latest_of_the_newer_ones_follow
     assert state.confirmed == "v1"
 
 
-def test_a_refused_version_is_tried_again_ever_more_rarely() -> None:
+def test_rejected_version_is_retried_with_back_off() -> None:
     state = connected()
     now, pauses = 0.0, []
     for number in range(1, 10):
@@ -130,29 +130,29 @@ def test_a_refused_version_is_tried_again_ever_more_rarely() -> None:
     assert pauses[-1] == RETRY_MAX
 
 
-def test_of_a_refusal_however_long_the_beginning_is_kept() -> None:
+def test_error_is_truncated_when_too_long() -> None:
     state = connected()
     state.receive(Answer("c1", "no such directive" + " " * 4_000_000), 0.0)
     assert state.error.startswith("no such directive")
     assert len(state.error) == ERROR_MAX
 
 
-def test_a_newer_version_does_not_wait_for_the_pause_of_a_refused_one() -> None:
+def test_newer_version_is_sent_without_back_off() -> None:
     state = connected()
     state.receive(Answer("c1", "bad"), 0.0)
     assert state.receive(Publish("v2"), 0.1) == [Send(1, "v2", "c2")]
     assert state.error == ""
 
 
-def test_silence_is_a_refusal_when_the_deadline_has_passed() -> None:
+def test_missing_response_counts_as_rejection_after_deadline() -> None:
     state = connected()
     assert state.wake_at == DEADLINE
     assert state.receive(Elapsed(), DEADLINE) == []
-    assert state.error == "no answer within 60 s"
+    assert state.error == "no response within 60 s"
     assert state.wake_at == DEADLINE + 1
 
 
-def test_an_instance_that_fetches_is_not_silent_but_not_waited_for_for_ever() -> None:
+def test_fetching_extends_deadline_up_to_a_limit() -> None:
     state = connected()
     moments = [50.0, 100.0, 150.0, 200.0, 250.0, 299.0]
     for now in moments:
@@ -161,10 +161,10 @@ def test_an_instance_that_fetches_is_not_silent_but_not_waited_for_for_ever() ->
         assert state.wake_at == min(now + DEADLINE, MAX_MISSED_DEADLINES * DEADLINE)
     assert state.error == ""
     state.receive(Elapsed(), MAX_MISSED_DEADLINES * DEADLINE)
-    assert state.error == "no answer within 60 s"
+    assert state.error == "no response within 60 s"
 
 
-def test_who_never_answers_loses_its_stream() -> None:
+def test_stream_is_ended_after_unanswered_requests() -> None:
     state = connected()
     for _ in range(MAX_UNANSWERED_REQUESTS - 1):
         now = state.wake_at or 0.0
@@ -176,7 +176,7 @@ def test_who_never_answers_loses_its_stream() -> None:
     assert state.receive(Elapsed(), state.wake_at or 0.0) == [End(1)]
 
 
-def test_who_answers_late_keeps_its_stream() -> None:
+def test_stream_is_kept_when_responses_are_late() -> None:
     state = connected()
     for number in range(3 * MAX_UNANSWERED_REQUESTS):
         now = state.wake_at or 0.0
@@ -186,14 +186,14 @@ def test_who_answers_late_keeps_its_stream() -> None:
     assert state.generation == 1
 
 
-def test_an_answer_that_comes_after_the_deadline_still_counts() -> None:
+def test_response_is_accepted_after_deadline() -> None:
     state = connected()
     state.receive(Elapsed(), DEADLINE)
     assert state.receive(Answer("c1"), DEADLINE + 0.5) == []
     assert (state.confirmed, state.error, state.wake_at) == ("v1", "", None)
 
 
-def test_an_answer_may_come_on_a_later_stream() -> None:
+def test_response_is_accepted_on_later_stream() -> None:
     state = connected()
     state.receive(StreamClosed(1), 1.0)
     state.receive(StreamOpen(2), 2.0)
@@ -202,21 +202,21 @@ def test_an_answer_may_come_on_a_later_stream() -> None:
     assert state.in_flight is None
 
 
-def test_an_answer_to_nothing_that_was_asked_changes_nothing() -> None:
+def test_response_without_request_is_ignored() -> None:
     state = connected()
     assert state.receive(Answer("c99"), 1.0) == []
     assert state.receive(Answer("c99", "bad"), 1.0) == []
     assert (state.confirmed, state.error) == ("", "")
 
 
-def test_an_old_stream_that_ends_late_does_not_take_the_new_one_away() -> None:
+def test_late_end_of_old_stream_keeps_new_stream() -> None:
     state = connected()
     assert state.receive(StreamOpen(2), 1.0) == [End(1), Send(2, "v1", "c2")]
     assert state.receive(StreamClosed(1), 2.0) == []
     assert state.generation == 2
 
 
-def test_a_new_process_on_the_open_stream_is_told_what_its_predecessor_had() -> None:
+def test_request_is_sent_when_new_process_uses_open_stream() -> None:
     state = connected()
     state.receive(Answer("c1"), 1.0)
     assert state.receive(Restarted(ABOUT), 2.0) == [Send(1, "v1", "c2")]
@@ -226,7 +226,7 @@ def test_a_new_process_on_the_open_stream_is_told_what_its_predecessor_had() -> 
 
 
 @pytest.mark.parametrize("event", [Reconnect, Restarted])
-def test_a_new_process_can_only_what_it_says_itself(
+def test_features_are_replaced_when_process_restarts(
     event: type[Reconnect] | type[Restarted],
 ) -> None:
     state = connected()
@@ -236,7 +236,7 @@ def test_a_new_process_can_only_what_it_says_itself(
     assert state.about.features == frozenset()
 
 
-def test_an_answer_that_the_former_process_owed_is_not_the_new_one_s() -> None:
+def test_response_to_previous_process_is_ignored_after_restart() -> None:
     state = connected()
     state.receive(StreamClosed(1), 1.0)
     assert state.receive(StreamOpen(2), 2.0) == [Send(2, "v1", "c2")]
@@ -246,7 +246,7 @@ def test_an_answer_that_the_former_process_owed_is_not_the_new_one_s() -> None:
     assert state.confirmed == ""
 
 
-def test_what_was_asked_stays_known_until_it_is_answered() -> None:
+def test_pending_version_is_known_until_response() -> None:
     state = connected()
     assert (state.pending_version("c1"), state.pending_version("c2")) == ("v1", "")
     state.receive(StreamClosed(1), 1.0)
@@ -256,20 +256,20 @@ def test_what_was_asked_stays_known_until_it_is_answered() -> None:
     assert state.pending_version("c2") == ""
 
 
-def test_after_a_withdrawal_nothing_more_is_told() -> None:
+def test_nothing_is_sent_after_withdrawal() -> None:
     state = connected()
     state.receive(Publish(""), 1.0)
     assert state.receive(Answer("c1", "bad"), 2.0) == []
     assert state.wake_at is None
 
 
-V1 = Publish("v1", lambda: Apart("f1", (("a", "a1"), ("b", "b1"))))
-V2 = Publish("v2", lambda: Apart("f1", (("a", "a1"), ("b", "b2"))))
-V3 = Publish("v3", lambda: Apart("f2", (("a", "a1"),)))
+V1 = Publish("v1", lambda: SeparateEndpoints("f1", (("a", "a1"), ("b", "b1"))))
+V2 = Publish("v2", lambda: SeparateEndpoints("f1", (("a", "a1"), ("b", "b2"))))
+V3 = Publish("v3", lambda: SeparateEndpoints("f2", (("a", "a1"),)))
 
 
 def apart(version: Publish = V1) -> Session:
-    """Give the session of an instance that has the files of ``version`` and no servers yet."""
+    """Return the session of an instance that has the files of ``version`` and no servers yet."""
     state = session()
     for event in (version, Reconnect(PLUS), StreamOpen(1)):
         state.receive(event, 0.0)
@@ -277,7 +277,7 @@ def apart(version: Publish = V1) -> Session:
     return state
 
 
-def test_servers_are_set_one_upstream_at_a_time_when_the_files_are_there() -> None:
+def test_servers_are_sent_one_upstream_at_a_time_after_files() -> None:
     state = apart()
     assert state.receive(Answer("c2"), 1.0) == [Send(1, "v1", "c3", "b")]
     assert state.confirmed == ""
@@ -285,7 +285,7 @@ def test_servers_are_set_one_upstream_at_a_time_when_the_files_are_there() -> No
     assert (state.confirmed, state.sent_version, state.wake_at) == ("v1", "v1", None)
 
 
-def test_only_upstreams_that_differ_are_set_while_the_files_are_the_same() -> None:
+def test_only_changed_upstreams_are_sent_when_files_are_equal() -> None:
     state = apart()
     for correlation in ("c2", "c3"):
         state.receive(Answer(correlation), 1.0)
@@ -298,7 +298,7 @@ def test_only_upstreams_that_differ_are_set_while_the_files_are_the_same() -> No
     assert state.confirmed == "v1"
 
 
-def test_after_other_files_every_upstream_is_set_again() -> None:
+def test_all_upstreams_are_sent_after_new_files() -> None:
     state = apart()
     for correlation in ("c2", "c3"):
         state.receive(Answer(correlation), 1.0)
@@ -308,7 +308,7 @@ def test_after_other_files_every_upstream_is_set_again() -> None:
     assert state.confirmed == "v3"
 
 
-def test_an_upstream_that_is_refused_keeps_no_other_from_its_servers() -> None:
+def test_rejected_upstream_does_not_block_others() -> None:
     state = apart()
     assert state.receive(Answer("c2", "no such upstream"), 1.0) == [Send(1, "v1", "c3", "b")]
     assert state.receive(Answer("c3"), 1.5) == []
@@ -322,7 +322,7 @@ def test_an_upstream_that_is_refused_keeps_no_other_from_its_servers() -> None:
     assert (state.confirmed, state.error) == ("v1", "")
 
 
-def test_refused_files_are_not_followed_by_servers() -> None:
+def test_servers_are_not_sent_after_rejected_files() -> None:
     state = session()
     for event in (V1, Reconnect(PLUS), StreamOpen(1)):
         state.receive(event, 0.0)
@@ -330,14 +330,14 @@ def test_refused_files_are_not_followed_by_servers() -> None:
     assert state.receive(Elapsed(), 1.0) == [Send(1, "v1", "c2", "")]
 
 
-def test_an_instance_that_says_it_has_the_files_is_told_the_servers() -> None:
+def test_servers_are_sent_when_files_are_reported() -> None:
     state = session()
     for event in (V1, Reconnect(PLUS), HasVersion("f1")):
         state.receive(event, 0.0)
     assert state.receive(StreamOpen(1), 0.0) == [Send(1, "v1", "c1", "a")]
 
 
-def test_a_new_connection_is_told_every_server_again() -> None:
+def test_all_servers_are_sent_on_new_connection() -> None:
     state = apart()
     for correlation in ("c2", "c3"):
         state.receive(Answer(correlation), 1.0)
@@ -357,7 +357,7 @@ def test_a_new_connection_is_told_every_server_again() -> None:
         Register("id", PLUS_NAME, features=frozenset({"api-action", "endpoints"})),
     ],
 )
-def test_who_does_not_take_actions_gets_everything_as_files(about: Register) -> None:
+def test_endpoints_are_sent_as_files_without_api_actions(about: Register) -> None:
     state = session()
     state.receive(V1, 0.0)
     state.receive(Reconnect(about), 0.0)
@@ -366,7 +366,7 @@ def test_who_does_not_take_actions_gets_everything_as_files(about: Register) -> 
     assert state.confirmed == "v1"
 
 
-def test_files_that_were_once_reported_as_not_gatehouse_s_stay_so_up_to_a_limit() -> None:
+def test_unmanaged_files_are_remembered_up_to_a_limit() -> None:
     state = session()
     state.receive(HasFiles(("/etc/nginx/mime.types",)), 0.0)
     state.receive(HasFiles(()), 1.0)
@@ -375,7 +375,7 @@ def test_files_that_were_once_reported_as_not_gatehouse_s_stay_so_up_to_a_limit(
     assert len(state.unmanaged) == UNMANAGED_MAX
 
 
-def test_every_request_for_files_without_a_success_makes_the_next_one_another_attempt() -> None:
+def test_attempt_is_incremented_by_each_failed_file_request() -> None:
     state = connected()
     state.receive(Answer("c1"), 0.0)
     assert state.attempt == 0
@@ -409,7 +409,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 
 
 @given(st.lists(st.tuples(EVENTS, st.floats(0.0, 90.0)), max_size=40))
-def test_whatever_happens(history: list[tuple[Event, float]]) -> None:
+def test_invariants_hold_for_any_history(history: list[tuple[Event, float]]) -> None:
     """Never two requests at once, never a stale version, and always a way to the desired one."""
     state, now = session(), 0.0
     sent: dict[str, str] = {}
@@ -433,7 +433,7 @@ def test_whatever_happens(history: list[tuple[Event, float]]) -> None:
 
 
 def _converges(state: Session, now: float) -> None:
-    state.receive(Publish("last", lambda: Apart("f1", (("a", "a1"), ("c", "c1")))), now)
+    state.receive(Publish("last", lambda: SeparateEndpoints("f1", (("a", "a1"), ("c", "c1")))), now)
     state.receive(Register("id", "p"), now)
     state.receive(Health(""), now)
     state.receive(HasFiles(()), now)
@@ -450,12 +450,12 @@ STEPS = st.sampled_from([V1, V2, V3, "done", "refused", "lost", "wait"])
 
 
 @given(st.lists(STEPS, max_size=40))
-def test_a_version_is_confirmed_only_when_files_and_servers_are_there(
+def test_version_is_confirmed_only_with_files_and_servers(
     history: list[Publish | str],
 ) -> None:
-    """Whether requests are carried out, refused, or carried out and their answer lost."""
+    """Holds if requests are executed, rejected, or executed with a lost response."""
     state, now, stream = session(), 0.0, 0
-    versions = {each.version: each.apart() for each in (V1, V2, V3)}
+    versions = {each.version: each.separate_endpoints() for each in (V1, V2, V3)}
     has: dict[str, str] = {}
 
     def carry_out(send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Many agents at once, and agents that are slow: nobody is turned away, nobody is held up."""
+"""Many concurrent agents and slow agents: none is rejected or blocked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bundle(text: str, files: int = 1) -> FileSet:
 
 
 def channel(plane: ControlPlane, *, slow: bool = False) -> grpc.aio.Channel:
-    """Give one with a connection of its own; a slow one takes little in advance of its reader."""
+    """Return a client with its own connection. A slow one buffers little ahead of its reader."""
     return grpc.aio.secure_channel(
         f"127.0.0.1:{plane.port}",
         grpc.ssl_channel_credentials(plane.cert.read_bytes()),
@@ -157,7 +157,7 @@ async def test_an_agent_that_takes_nothing_delays_nobody_and_gets_only_the_newes
             # Its deadline has passed, and so the next is put on its way.
             report = await plane.until(lambda report: bool(report.instances[1].error))
             assert report.instances[1].instance == "stuck"
-            assert report.instances[1].error == "no answer within 2 s"
+            assert report.instances[1].error == "no response within 2 s"
         plane.server.publish(GATEWAY, last := bundle("last"))
         await confirm_until(good, last.version)
         seen = list[str]()

@@ -1,4 +1,4 @@
-"""What a good token does not cover: other Gateways' files, and false names."""
+"""Denied requests with a valid token: other Gateways' files, and false names."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ async def test_a_name_of_a_file_opens_nothing(
     async with calling(control_plane) as agent:
         assert await agent.file(base64_sha256(b"ours"), "/etc/nginx/gatehouse/tls/k.key") == b"ours"
         assert await agent.file(SHARED.digest) == b"of both"
-        with refused(grpc.StatusCode.NOT_FOUND, "no /etc/nginx/gatehouse/tls/k.key with this hash"):
+        with refused(
+            grpc.StatusCode.NOT_FOUND, "/etc/nginx/gatehouse/tls/k.key: no file with this hash"
+        ):
             await agent.file(base64_sha256(b"nobody's"), "/etc/nginx/gatehouse/tls/k.key")
     assert trespasses == []
 
@@ -85,12 +87,12 @@ async def test_an_overview_of_another_gateway_is_denied(
         assert await agent.overview() == await agent.overview(OURS.version) == ours
         with refused(DENIED, "a configuration of another Gateway"):
             await agent.overview(THEIRS.version)
-        with refused(grpc.StatusCode.NOT_FOUND, "no such version"):
+        with refused(grpc.StatusCode.NOT_FOUND, "configuration version not found"):
             await agent.overview("unheard of")
         # What was its own until now is not another's property, whoever else has it.
         control_plane.server.publish(OTHER, OURS)
         control_plane.server.publish(GATEWAY, THEIRS)
-        with refused(grpc.StatusCode.NOT_FOUND, "no such version"):
+        with refused(grpc.StatusCode.NOT_FOUND, "configuration version not found"):
             await agent.overview(OURS.version)
     assert [(each.what, each.gateway) for each in trespasses] == [
         ("asked for a configuration", OTHER)
@@ -100,7 +102,7 @@ async def test_an_overview_of_another_gateway_is_denied(
 async def test_labels_that_name_another_owner_are_denied_in_calls_and_in_descriptions(
     control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
-    said = "the token is one of shop_web, not of shop_other (owner-name)"
+    said = "the token belongs to shop_web, not to shop_other (owner-name)"
     async with calling(control_plane, owner_name="shop_other", owner_type="Deployment") as agent:
         with refused(DENIED, said):
             await agent.connect()

@@ -1,4 +1,4 @@
-"""Make request_infos.json anew, on a machine with Go: what Kubernetes reads in requests.
+"""Generate request_infos.json on a machine with Go: how Kubernetes parses requests.
 
     python tests/upstream_clusters/make_request_infos.py
 
@@ -97,7 +97,7 @@ QUERIES = (
 
 
 def requests() -> list[tuple[str, str]]:
-    """Give every request of the table: methods by shapes, then each path, then each query."""
+    """Yield every request of the table: methods by shapes, then each path, then each query."""
     found = list(product(METHODS, SHAPES))
     found += [("GET", path) for path in PATHS]
     found += [("DELETE", path) for path in PATHS[::5]]

@@ -1,4 +1,4 @@
-"""RateLimitConditions: what is told of limits that data planes share."""
+"""RateLimitConditions for limits that data planes share."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LOCAL: Object = {"name": "local", "maxRequestsInflight": {"max": 7}}
 
 
 def shared(world: World, *schemas: Object, name: str = "a.example", **more: Any) -> Key:
-    """Put a cluster with these schemas, each used by a policy."""
+    """Add a cluster with these schemas, each used by a policy."""
     policies = [{"rules": [EVERYTHING], "flowControlSchemaName": each["name"]} for each in schemas]
     more = {"annotations": GATE, "dispatchPolicies": policies, **more}
     return world.cluster(name, flowControl={"flowControlSchemas": [*schemas]}, **more)
 
 
 def told(world: World, key: Key) -> dict[str, Object]:
-    """Give what is told of a cluster, by name."""
+    """Return the RateLimitConditions of a cluster by name."""
     world.run()
     found = world.allocated.get(key)
     return {} if found is None else dict(conditions(key[2], found))
@@ -50,7 +50,7 @@ def world() -> World:
     return made
 
 
-def test_there_is_one_for_the_cluster_and_one_for_each_data_plane(world: World) -> None:
+def test_one_condition_object_per_cluster_and_per_data_plane(world: World) -> None:
     found = told(world, shared(world, IN_FLIGHT, LOCAL, BUCKET))
     assert list(found) == [f"a.example.{each}" for each in ("state", "ns.p-1", "ns.p-2", "ns.p-3")]
     state, first = found["a.example.state"], found["a.example.ns.p-1"]
@@ -97,20 +97,20 @@ def test_there_is_one_for_the_cluster_and_one_for_each_data_plane(world: World) 
     ],
     ids=["local", "gate", "strategy", "refused", "nothing global", "unused", "name taken"],
 )
-def test_there_is_none_where_no_limit_spans_data_planes(
+def test_no_condition_objects_without_shared_limits(
     world: World, schemas: list[Object], more: Object
 ) -> None:
     assert told(world, shared(world, *schemas, **more)) == {}
 
 
-def test_a_bucket_that_nobody_counts_spans_nothing() -> None:
+def test_token_bucket_is_not_shared_without_a_counter() -> None:
     world = World()
     world.gateway()
     assert told(world, shared(world, BUCKET)) == {}
 
 
-def test_what_is_told_is_what_data_planes_hold(world: World) -> None:
-    """All Gateways share a limit: none of them knows what another one lets through."""
+def test_allocation_equals_the_limits_of_data_planes(world: World) -> None:
+    """All Gateways share a limit, although none knows how much another one uses."""
     key = shared(world, IN_FLIGHT)
     world.gateway("other")
     world.engine.commit({replicas(OTHER): ("q-1", "q-2")})
@@ -124,7 +124,7 @@ def test_what_is_told_is_what_data_planes_hold(world: World) -> None:
         assert world.served(gateway)["a.example"].schemas[0].limit == InFlight(2)
 
 
-def test_without_data_planes_nothing_is_given_out(world: World) -> None:
+def test_nothing_is_allocated_without_data_planes(world: World) -> None:
     world.engine.commit({replicas(GATEWAY): ()})
     (state,) = told(world, shared(world, IN_FLIGHT, BUCKET)).values()
     assert state["status"]["limitItemStatuses"] == [
@@ -133,7 +133,7 @@ def test_without_data_planes_nothing_is_given_out(world: World) -> None:
     ]
 
 
-def test_of_very_many_data_planes_only_the_sum_is_told(world: World) -> None:
+def test_only_the_total_is_written_for_very_many_data_planes(world: World) -> None:
     world.engine.commit(
         {replicas(GATEWAY): tuple(f"p-{n:04}" for n in range(MAX_PER_DATA_PLANE_OBJECTS + 1))}
     )

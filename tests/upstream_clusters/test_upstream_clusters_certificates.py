@@ -1,4 +1,4 @@
-"""Certificates that expired, are not valid yet, or do not cover names: served, and told of."""
+"""Certificates that are expired, not valid yet, or do not cover hostnames: served and reported."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NOTHING = ("", "", "")
 
 
 def issued(*names: str) -> dict[str, str]:
-    """Give a pair for names, valid from two days ago until tomorrow."""
+    """Return a key pair for hostnames, valid from two days ago until tomorrow."""
     found = authority().issue("-".join(names) or "none", *(x509.DNSName(each) for each in names))
     chain, key = (b64(file.read_bytes()) for file in found)
     return {"certData": chain, "keyData": key}
 
 
 def shown(pair: dict[str, str], *, end: bool) -> str:
-    """Give when a pair ends, or begins, as statuses say it."""
+    """Return the end or start of validity of a key pair, as in statuses."""
 
     (found,) = x509.load_pem_x509_certificates(base64.b64decode(pair["certData"]))
     moment = found.not_valid_after_utc if end else found.not_valid_before_utc
@@ -39,7 +39,7 @@ def world() -> World:
     return made
 
 
-def test_one_that_expired_is_served_and_told_of(world: World) -> None:
+def test_expired_certificate_is_served_and_reported(world: World) -> None:
     pair = issued("a.example")
     key = world.cluster("a.example", secureServing=pair)
     (certificate,) = world.served()["a.example"].certificates
@@ -57,7 +57,7 @@ def test_one_that_expired_is_served_and_told_of(world: World) -> None:
     assert condition(here, "CertificateValid") == NOTHING
 
 
-def test_one_that_servers_are_shown_is_told_of_beside_the_other(world: World) -> None:
+def test_expired_client_certificate_is_reported_beside_the_serving_one(world: World) -> None:
     own, serving = issued("gateway.example"), issued("a.example")
     config = {**own, "caData": ca()}
     key = world.cluster("a.example", servers=HTTPS, clientConfig=config, secureServing=serving)
@@ -77,7 +77,7 @@ def test_one_that_servers_are_shown_is_told_of_beside_the_other(world: World) ->
     assert "does not cover" not in message
 
 
-def test_it_holds_through_its_last_second(world: World) -> None:
+def test_certificate_is_valid_through_its_last_second(world: World) -> None:
     pair = issued("a.example")
     key = world.cluster("a.example", secureServing=pair)
     last = datetime.fromisoformat(shown(pair, end=True)).timestamp()
@@ -87,7 +87,7 @@ def test_it_holds_through_its_last_second(world: World) -> None:
         assert world.condition(key, "CertificateValid")[1] == reason
 
 
-def test_one_that_is_not_valid_yet(world: World) -> None:
+def test_certificate_that_is_not_valid_yet_is_reported(world: World) -> None:
     pair = issued("a.example")
     chain, private = pair["certData"], pair["keyData"]
     world.put("Secret", "s", "ns", data={"tls.crt": chain, "tls.key": private})
@@ -100,17 +100,17 @@ def test_one_that_is_not_valid_yet(world: World) -> None:
     assert world.condition(key, "CertificateValid") == ("False", "NotYetValid", message)
 
 
-def test_until_the_time_is_known_nothing_is_said_of_it(world: World) -> None:
+def test_validity_is_not_reported_until_the_time_is_known(world: World) -> None:
     key = world.cluster("a.example", secureServing=issued("a.example"))
     assert world.condition(key, "CertificateValid") == NOTHING
 
 
-def test_names_that_no_certificate_covers_are_told(world: World) -> None:
+def test_uncovered_hostnames_are_reported(world: World) -> None:
     serving = {**issued("*.example", "old.test"), "serverNames": ["deep.b.example", "c.example"]}
     key = world.cluster("a.example", secureServing=serving)
     message = (
         "spec.secureServing.certData: the certificate does not cover deep.b.example; "
-        "its names are *.example, old.test"
+        "certificate names: *.example, old.test"
     )
     assert world.condition(key, "CertificateValid") == ("False", "HostnameMismatch", message)
     assert world.condition(key, "Programmed")[0] == "True"
@@ -118,7 +118,7 @@ def test_names_that_no_certificate_covers_are_told(world: World) -> None:
     assert world.condition(key, "CertificateValid") == NOTHING
 
 
-def test_a_name_that_is_another_clusters_need_not_be_covered(world: World) -> None:
+def test_hostname_of_another_cluster_need_not_be_covered(world: World) -> None:
     old = "2025-01-01T00:00:00Z"
     world.cluster("x.example", created=old, secureServing={"serverNames": ["b.test"]})
     serving = {**issued("a.example"), "serverNames": ["b.test"]}
@@ -127,7 +127,7 @@ def test_a_name_that_is_another_clusters_need_not_be_covered(world: World) -> No
     assert world.condition(key, "CertificateValid") == NOTHING
 
 
-def test_a_certificate_without_dns_names_covers_nothing(world: World) -> None:
+def test_certificate_without_dns_names_covers_no_hostname(world: World) -> None:
     # The common name counts for no client of today.
     chain, private = (b64(each.read_bytes()) for each in authority().issue("a.example"))
     serving = {"certData": chain, "keyData": private}
@@ -156,5 +156,5 @@ def test_a_certificate_without_dns_names_covers_nothing(world: World) -> None:
         ([], "a.example", False),
     ],
 )
-def test_a_wildcard_stands_for_one_label(names: list[str], host: str, held: bool) -> None:
+def test_wildcard_matches_one_label(names: list[str], host: str, held: bool) -> None:
     assert covers(names, host) is held

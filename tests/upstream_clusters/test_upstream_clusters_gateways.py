@@ -1,4 +1,4 @@
-"""UpstreamClusters behind Gateways: which serve them, whose a name is, credentials, statuses."""
+"""UpstreamClusters at Gateways: attachment, hostname conflicts, credentials, statuses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_gateway_with_the_protocol_serves_a_cluster(world: World) -> None:
     assert names == ["gw", "other"]
 
 
-def test_an_annotation_chooses_gateways(world: World) -> None:
+def test_annotation_selects_gateways(world: World) -> None:
     chosen = {"gatehouse.dev/gateways": "ns/other, ns/gone"}
     key = world.cluster("a.example", annotations=chosen)
     world.gateway("other")
@@ -56,25 +56,25 @@ def test_an_annotation_chooses_gateways(world: World) -> None:
     assert list(world.served(("Gateway", "ns", "other"))) == ["a.example"]
     status, _, message = world.condition(key, "PartiallyInvalid")
     assert status == "True"
-    assert "Gateway ns/gone has no listener of protocol" in message
+    assert "Gateway ns/gone has no listener with protocol" in message
     assert world.condition(key, "Accepted")[0] == "True"
 
 
-def test_a_listener_may_leave_the_kind_out(world: World) -> None:
+def test_listener_without_the_kind_does_not_serve_clusters(world: World) -> None:
     key = world.cluster("a.example")
     world.gateway(listeners=[{**LISTENER, "allowedRoutes": {"kinds": [{"kind": "HTTPRoute"}]}}])
     assert world.compiled().apis == ()
     assert world.condition(key, "Accepted")[:2] == ("False", "NoMatchingGateway")
 
 
-def test_a_cluster_of_no_gateway_is_told_so() -> None:
+def test_cluster_without_a_gateway_is_reported() -> None:
     world = World()
     key = world.cluster("a.example")
     assert world.condition(key, "Accepted")[:2] == ("False", "NoMatchingGateway")
     assert world.condition(key, "Programmed")[0] == "False"
 
 
-def test_a_name_is_the_older_ones_and_falls_to_the_next_when_it_goes(world: World) -> None:
+def test_older_cluster_owns_a_hostname_and_the_next_one_after_its_deletion(world: World) -> None:
     new = world.cluster("b.example", created=NEW, secureServing={"serverNames": ["X.example"]})
     old = world.cluster("a.example", created=OLD, secureServing={"serverNames": ["x.example"]})
     assert world.served()["a.example"].hosts == ("a.example", "x.example")
@@ -82,7 +82,7 @@ def test_a_name_is_the_older_ones_and_falls_to_the_next_when_it_goes(world: Worl
     assert world.condition(new, "Conflicted") == (
         "True",
         "HostConflict",
-        "x.example is that of the older UpstreamCluster a.example",
+        "hostname x.example already used by the older UpstreamCluster a.example",
     )
     assert world.condition(old, "Conflicted") == ("", "", "")
     world.delete(old)
@@ -90,20 +90,20 @@ def test_a_name_is_the_older_ones_and_falls_to_the_next_when_it_goes(world: Worl
     assert world.condition(new, "Conflicted") == ("", "", "")
 
 
-def test_of_the_same_age_the_first_by_name_has_it(world: World) -> None:
+def test_first_by_name_owns_a_hostname_of_clusters_of_the_same_age(world: World) -> None:
     world.cluster("b.example", secureServing={"serverNames": ["x.example"]})
     world.cluster("a.example", secureServing={"serverNames": ["x.example"]})
     assert "x.example" in world.served()["a.example"].hosts
 
 
-def test_a_cluster_may_lose_its_own_name_and_keep_others(world: World) -> None:
+def test_cluster_can_lose_its_own_name_and_keep_others(world: World) -> None:
     world.cluster("a.example", created=OLD, secureServing={"serverNames": ["b.example"]})
     key = world.cluster("b.example", secureServing={"serverNames": ["c.example"]})
     assert world.served()["b.example"].hosts == ("c.example",)
     assert world.condition(key, "Accepted")[0] == "True"
 
 
-def test_without_a_name_it_is_not_served(world: World) -> None:
+def test_cluster_without_a_hostname_is_not_served(world: World) -> None:
     world.cluster("a.example", created=OLD, secureServing={"serverNames": ["b.example"]})
     key = world.cluster("b.example")
     assert "b.example" not in world.served()
@@ -122,7 +122,7 @@ def test_clusters_at_different_gateways_do_not_conflict(world: World) -> None:
     assert "x.example" in world.served(("Gateway", "ns", "other"))["b.example"].hosts
 
 
-def test_credentials_in_the_object(world: World) -> None:
+def test_credentials_are_read_from_the_object(world: World) -> None:
     chain, private = pair("client")
     shown, own = pair("server")
     world.cluster(
@@ -141,7 +141,7 @@ def test_credentials_in_the_object(world: World) -> None:
     assert gateway.trust[0].pem == authority().pem.rstrip() + b"\n"
 
 
-def test_credentials_in_a_secret_of_any_namespace_and_their_renewal(world: World) -> None:
+def test_credentials_are_read_from_secrets_of_any_namespace_and_renewed(world: World) -> None:
     chain, private = pair("first")
     world.secret("s", tls_crt=chain, tls_key=private, ca_crt=ca(), token=b64(b"word\n"))
     reference = {"namespace": "ns", "name": "s"}
@@ -162,7 +162,7 @@ def test_credentials_in_a_secret_of_any_namespace_and_their_renewal(world: World
     assert len(world.compiled().certificates) == 1
 
 
-def test_what_stands_in_the_object_goes_before_the_secret(world: World) -> None:
+def test_credentials_in_the_object_override_the_secret(world: World) -> None:
     world.secret("s", ca_crt=b64(b"nonsense"), token=b64(b"word"))
     config = {"secretRef": {"namespace": "ns", "name": "s"}, "caData": ca()}
     key = world.cluster("a.example", servers=HTTPS, clientConfig=config)
@@ -173,24 +173,27 @@ def test_what_stands_in_the_object_goes_before_the_secret(world: World) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"secretRef": {"namespace": "ns", "name": "gone"}}, "Secret ns/gone does not exist"),
-        ({"caData": b64(b"x"), "bearerToken": b64(b"t")}, "caData: it holds no PEM certificates"),
-        ({"caData": "CA", "bearerToken": b64(b"a b")}, "bearerToken: it cannot be sent"),
-        ({"caData": "CA", "bearerToken": b64(b"a\r\nX: y")}, "bearerToken: it cannot be sent"),
-        ({"caData": "CA", "keyData": "KEY"}, "Config.keyData: there is no certData with it"),
+        ({"secretRef": {"namespace": "ns", "name": "gone"}}, "Secret ns/gone not found"),
+        ({"caData": b64(b"x"), "bearerToken": b64(b"t")}, "caData: must be PEM certificates"),
+        ({"caData": "CA", "bearerToken": b64(b"a b")}, "bearerToken: must be a valid header value"),
+        (
+            {"caData": "CA", "bearerToken": b64(b"a\r\nX: y")},
+            "bearerToken: must be a valid header value",
+        ),
+        ({"caData": "CA", "keyData": "KEY"}, "Config.keyData: certData must be set, too"),
         (
             {"caData": "CA", "keyData": b64(b"x"), "certData": "CRT"},
-            "spec.clientConfig: keyData holds no unencrypted PEM key",
+            "spec.clientConfig: keyData must be an unencrypted PEM key",
         ),
         (
             {"caData": "CA", "keyData": "OTHER", "certData": "CRT"},
-            "spec.clientConfig: keyData does not belong to the first certificate of certData",
+            "spec.clientConfig: keyData does not match the first certificate of certData",
         ),
-        ({"caData": "CA", "keyData": "!", "certData": "CRT"}, "Config.keyData: it is not base64"),
-        ({"caData": "!", "bearerToken": b64(b"t")}, "caData: it is not base64"),
+        ({"caData": "CA", "keyData": "!", "certData": "CRT"}, "Config.keyData: must be base64"),
+        ({"caData": "!", "bearerToken": b64(b"t")}, "caData: must be base64"),
     ],
 )
-def test_servers_that_could_not_be_trusted_are_not_spoken_to(
+def test_servers_are_not_used_without_valid_credentials(
     world: World, config: dict[str, object], words: str
 ) -> None:
     chain, private = pair("client")
@@ -204,7 +207,7 @@ def test_servers_that_could_not_be_trusted_are_not_spoken_to(
     assert world.condition(key, "Programmed")[0] == "False"
 
 
-def test_servers_are_unverified_only_where_no_authority_is_given(world: World) -> None:
+def test_servers_are_unverified_only_without_ca_certificates(world: World) -> None:
     token = {"insecure": True, "bearerToken": b64(b"t")}
     world.cluster("a.example", servers=HTTPS, clientConfig=token)
     world.cluster("b.example", servers=HTTPS, clientConfig={**token, "caData": ca()})
@@ -216,7 +219,7 @@ def test_servers_are_unverified_only_where_no_authority_is_given(world: World) -
     assert (len(found["a.example"].servers), len(found["c.example"].servers)) == (1, 0)
 
 
-def test_clients_are_checked_by_the_gateways_authorities_unless_the_cluster_has_some(
+def test_gateway_ca_verifies_clients_unless_the_cluster_has_its_own(
     world: World,
 ) -> None:
     reference = {"group": "", "kind": "ConfigMap", "name": "ca"}
@@ -233,7 +236,7 @@ def test_clients_are_checked_by_the_gateways_authorities_unless_the_cluster_has_
     assert found["c.example"].client_trust == ""
 
 
-def test_certificates_of_the_listener_are_there_for_everybody(world: World) -> None:
+def test_listener_certificates_are_served_for_all_clusters(world: World) -> None:
     chain, private = pair("listener")
     world.secret("tls", tls_crt=chain, tls_key=private)
     world.gateway(listeners=[{**LISTENER, "tls": {"certificateRefs": [{"name": "tls"}]}}])
@@ -243,7 +246,7 @@ def test_certificates_of_the_listener_are_there_for_everybody(world: World) -> N
     assert gateway.apis[0].clusters[0].certificates == ()
 
 
-def test_annotations_say_how_long_answers_about_users_are_kept(world: World) -> None:
+def test_annotations_set_auth_cache_ttls(world: World) -> None:
     said = {
         "gatehouse.dev/authentication-token-success-cache-ttl": "2m",
         "gatehouse.dev/authorization-cache-authorized-ttl": "long",
@@ -253,8 +256,8 @@ def test_annotations_say_how_long_answers_about_users_are_kept(world: World) -> 
     status, _, message = world.condition(key, "PartiallyInvalid")
     assert (status, message) == (
         "True",
-        "annotation gatehouse.dev/authorization-cache-authorized-ttl: 'long' is no duration "
-        "from 0s to 1h, such as 10m; it is 300s",
+        "annotation gatehouse.dev/authorization-cache-authorized-ttl: 'long' must be a duration "
+        "from 0s to 1h, such as 10m; using 300s",
     )
 
 
@@ -281,7 +284,7 @@ def test_limits_are_divided_among_connected_data_planes(world: World) -> None:
     assert world.served()["b.example"] is other
 
 
-def test_the_number_of_data_planes_matters_only_where_it_is_divided_by(world: World) -> None:
+def test_number_of_data_planes_is_a_dependency_only_of_divided_limits(world: World) -> None:
     world.cluster("a.example")
     world.compiled()
     runs = world.engine.runs
@@ -291,7 +294,7 @@ def test_the_number_of_data_planes_matters_only_where_it_is_divided_by(world: Wo
     assert not world.engine.reads(replicas(GATEWAY))
 
 
-def test_buckets_are_shared_where_there_is_a_counter() -> None:
+def test_token_buckets_are_shared_with_a_counter() -> None:
     world = World(gateway_api.Settings(bind="any", counter="counter:8081"))
     world.gateway()
     schema = {
@@ -312,38 +315,39 @@ def test_buckets_are_shared_where_there_is_a_counter() -> None:
 
 
 def shown() -> dict[str, str]:
-    """Give a certificate for clients, as it stands in an object."""
+    """Return the fields of a certificate for clients."""
     chain, private = pair("server")
     return {"certData": chain, "keyData": private}
 
 
-ALSO = "and tls.certificateRefs of listener api gives no certificate either"
+ALSO = "and listener api has no valid certificate in tls.certificateRefs"
 
 
 @pytest.mark.parametrize(
     ("serving", "message"),
     [
-        ({}, f"spec.secureServing is not given, {ALSO}"),
+        ({}, f"spec.secureServing: must be set, {ALSO}"),
         (
             {"serverNames": ["b.example"]},
-            f"spec.secureServing: it has neither certData and keyData nor secretRef, {ALSO}",
+            f"spec.secureServing: certData and keyData, or secretRef, must be set, {ALSO}",
         ),
         (
             {"secretRef": {"namespace": "ns", "name": "bare"}},
-            f"spec.secureServing.secretRef: Secret ns/bare has no tls.crt and tls.key, {ALSO}",
+            "spec.secureServing.secretRef: data[tls.crt] and data[tls.key] not found in "
+            f"Secret ns/bare, {ALSO}",
         ),
         (
             {"secretRef": {"namespace": "ns", "name": "gone"}},
-            f"spec.secureServing.secretRef: Secret ns/gone does not exist, {ALSO}",
+            f"spec.secureServing.secretRef: Secret ns/gone not found, {ALSO}",
         ),
         (
             {"certData": b64(b"nonsense"), "keyData": b64(b"nonsense")},
-            "spec.secureServing: certData holds no PEM certificate of a kind that is known, "
+            "spec.secureServing: certData must be a PEM certificate with a supported key type, "
             + ALSO,
         ),
     ],
 )
-def test_without_a_certificate_nothing_is_programmed(
+def test_cluster_is_not_programmed_without_a_certificate(
     world: World, serving: dict[str, object], message: str
 ) -> None:
     world.secret("bare", ca_crt=ca())
@@ -356,7 +360,7 @@ def test_without_a_certificate_nothing_is_programmed(
     assert world.condition(key, "Programmed")[:2] == ("True", "Programmed")
 
 
-def test_a_pair_that_does_not_fit_is_named_by_where_its_halves_stand(world: World) -> None:
+def test_mismatched_key_pair_names_the_source_of_both_halves(world: World) -> None:
     chain, other = pair("server")[0], pair("other")[1]
     reference = {"secretRef": {"namespace": "ns", "name": "s"}}
     where = "Secret ns/s"
@@ -368,14 +372,12 @@ def test_a_pair_that_does_not_fit_is_named_by_where_its_halves_stand(world: Worl
     for data, inline, key, certificate in cases:
         world.secret("s", **data)
         name = world.cluster("a.example", secureServing={**reference, **inline})
-        message = f"{key} does not belong to the first certificate of {certificate}"
+        message = f"{key} does not match the first certificate of {certificate}"
         told = world.condition(name, "ResolvedRefs")
         assert told == ("False", "InvalidCredentials", f"spec.secureServing: {message}")
     world.secret("s", tls_crt=chain)
     world.cluster("a.example", secureServing=reference)
-    message = (
-        f"spec.secureServing.secretRef: {where} tls.crt: there is no tls.key of {where} with it"
-    )
+    message = f"spec.secureServing.secretRef: {where} tls.crt: tls.key of {where} must be set, too"
     assert world.condition(name, "ResolvedRefs")[2] == message
     # The back end's own words for the same are not repeated.
     refused = gateway_api.Unsupported((("api/a.example/served", "there is none to show"),))
@@ -384,7 +386,7 @@ def test_a_pair_that_does_not_fit_is_named_by_where_its_halves_stand(world: Worl
     assert world.condition(name, "Programmed")[1] == "CertificateNotFound"
 
 
-def test_the_listeners_certificate_is_one(world: World) -> None:
+def test_listener_certificate_is_sufficient(world: World) -> None:
     chain, private = pair("listener")
     key = world.cluster("a.example")
     world.secret("s", tls_crt=chain, tls_key=private)
@@ -396,10 +398,10 @@ def test_the_listeners_certificate_is_one(world: World) -> None:
     world.gateway(listeners=[{**LISTENER, "tls": tls}, other])
     _, reason, message = world.condition(key, "Programmed")
     assert reason == "CertificateNotFound"
-    assert "listener other gives" in message
+    assert "listener other has no valid certificate" in message
 
 
-def test_what_a_data_plane_cannot_serve_at_all_is_not_programmed(world: World) -> None:
+def test_wholly_unsupported_cluster_is_not_programmed(world: World) -> None:
     key = world.cluster("a.example", secureServing=shown())
     refused = gateway_api.Unsupported((("api/a.example/served", "there is no word for it"),))
     world.engine.commit({("Unsupported", "ns", "gw"): refused})
@@ -410,7 +412,7 @@ def test_what_a_data_plane_cannot_serve_at_all_is_not_programmed(world: World) -
     )
 
 
-def test_programmed_is_what_the_data_planes_say(world: World) -> None:
+def test_programmed_follows_the_data_planes(world: World) -> None:
     key = world.cluster("a.example", secureServing=shown())
     assert world.condition(key, "Programmed")[0] == "True"
     world.gateway("other", programmed=False)
@@ -419,7 +421,7 @@ def test_programmed_is_what_the_data_planes_say(world: World) -> None:
     assert [condition(each, "Programmed")[0] for each in (here, there)] == ["True", "False"]
 
 
-def test_what_the_data_plane_cannot_do_is_told(world: World) -> None:
+def test_unsupported_parts_are_reported(world: World) -> None:
     key = world.cluster("a.example")
     world.cluster("a.example.net")
     refused = gateway_api.Unsupported((("api/a.example/policies/0", "no such thing here"),))
@@ -429,13 +431,13 @@ def test_what_the_data_plane_cannot_do_is_told(world: World) -> None:
     assert world.condition(other, "PartiallyInvalid") == ("", "", "")
 
 
-def test_servers_that_are_all_disabled_are_told(world: World) -> None:
+def test_all_servers_disabled_is_reported(world: World) -> None:
     key = world.cluster("a.example", servers=[{"endpoint": "http://a", "disabled": True}])
     assert world.condition(key, "Accepted")[0] == "True"
-    assert "all are disabled" in world.condition(key, "PartiallyInvalid")[2]
+    assert "all servers are disabled" in world.condition(key, "PartiallyInvalid")[2]
 
 
-def test_an_object_that_cannot_be_read_is_told_and_stops_nobody(world: World) -> None:
+def test_malformed_object_is_reported_and_does_not_affect_others(world: World) -> None:
     key = world.put("UpstreamCluster", "bad.example", spec={"servers": "none"})
     world.cluster("a.example")
     assert list(world.served()) == ["a.example"]
@@ -444,7 +446,7 @@ def test_an_object_that_cannot_be_read_is_told_and_stops_nobody(world: World) ->
     assert "servers" in message
 
 
-def test_a_status_is_kept_until_something_else_is_to_be_said(world: World) -> None:
+def test_equal_status_is_not_written(world: World) -> None:
     key = world.cluster("a.example", dispatchPolicies=[{"rules": [EVERYTHING, {}]}])
     first = world.status(key)
     assert condition(first, "PartiallyInvalid")[0] == "True"
@@ -462,7 +464,7 @@ def test_a_status_is_kept_until_something_else_is_to_be_said(world: World) -> No
     assert merged["gateways"][0] == theirs
 
 
-def test_a_change_of_one_cluster_among_many_costs_what_it_touches(world: World) -> None:
+def test_queries_per_change_do_not_grow_with_the_number_of_clusters(world: World) -> None:
     for number in range(300):
         world.cluster(f"c{number}.example")
     before = world.served()
@@ -474,7 +476,7 @@ def test_a_change_of_one_cluster_among_many_costs_what_it_touches(world: World) 
     assert world.engine.runs - runs <= 16
 
 
-def test_key_material_is_not_shown(world: World) -> None:
+def test_key_material_is_not_in_repr(world: World) -> None:
     chain, private = pair("client")
     key = world.cluster(
         "a.example",

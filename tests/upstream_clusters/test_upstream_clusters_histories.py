@@ -1,4 +1,4 @@
-"""Over any history the incremental compile gives what one from scratch gives."""
+"""Over any history of changes, an incremental compile equals a compile from scratch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules mean what is documented: a table, and a naive reading that normalisation must equal."""
+"""Rules match as documented: a table, and a naive implementation as oracle."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ def matches(raw: dict[str, Any], request: RequestInfo, user: User) -> bool:
 @pytest.mark.parametrize(
     ("title", "rule", "request_", "user", "expected"), TABLE, ids=lambda v: str(v)[:60]
 )
-def test_a_rule_means_what_is_documented(
+def test_rule_matches_as_documented(
     title: str, rule: dict[str, Any], request_: RequestInfo, user: User, expected: bool
 ) -> None:
     assert matches(rule, request_, user) is expected, title
 
 
 def naive(values: Sequence[str], empty: bool, same: Callable[[str], bool]) -> bool:
-    """Read a list as its documentation does, value by value."""
+    """Evaluate a list as documented, value by value."""
     if not values:
         return empty
     if "*" in values:
@@ -193,7 +193,7 @@ USERS = st.sampled_from(
 
 @settings(max_examples=1500, deadline=None)
 @given(RULES, REQUESTS, USERS)
-def test_normalised_rules_equal_a_naive_reading(
+def test_translated_rules_equal_a_naive_implementation(
     rule: Rule, request_: RequestInfo, user: User
 ) -> None:
     found = rules.read(rule)
@@ -216,7 +216,7 @@ FIELDS = [
 
 
 @given(st.builds(Rule, **dict.fromkeys(FIELDS, ANYTHING)))
-def test_whatever_stands_in_a_rule_it_is_read_or_refused_with_a_reason(rule: Rule) -> None:
+def test_any_rule_is_translated_or_rejected_with_a_reason(rule: Rule) -> None:
     found = rules.read(rule)
     assert found.rules or found.problems
     for each in found.rules:
@@ -229,17 +229,17 @@ def test_whatever_stands_in_a_rule_it_is_read_or_refused_with_a_reason(rule: Rul
 @pytest.mark.parametrize(
     ("field", "listed", "words"),
     [
-        ("resources", ["-pods", "-nodes"], "all are excluded; KubeGateway then matches everything"),
-        ("resources", ["-*/status"], "'-*/status' excludes; KubeGateway matches all the same"),
-        ("users", ["-user-*"], "'-user-*' excludes"),
-        ("userGroups", ["-team"], "'-team' excludes"),
+        ("resources", ["-pods", "-nodes"], "all are excluded; KubeGateway matches everything"),
+        ("resources", ["-*/status"], "'-*/status' is excluded; KubeGateway ignores it"),
+        ("users", ["-user-*"], "'-user-*' is excluded"),
+        ("userGroups", ["-team"], "'-team' is excluded"),
     ],
 )
-def test_what_kubegateway_does_otherwise_is_told(field: str, listed: list[str], words: str) -> None:
+def test_differences_to_kubegateway_are_reported(field: str, listed: list[str], words: str) -> None:
     found = rules.read(msgspec.convert({**ALL, field: listed}, Rule))
     assert any(words in each and each.startswith(f"{field}: ") for each in found.differences)
 
 
 @pytest.mark.parametrize("listed", [["-pods"], ["pods", "-nodes"], ["*"], ["*", "-a", "-b"]])
-def test_where_kubegateway_does_the_same_nothing_is_told(listed: list[str]) -> None:
+def test_no_difference_is_reported_when_kubegateway_does_the_same(listed: list[str]) -> None:
     assert rules.read(msgspec.convert({**ALL, "resources": listed}, Rule)).differences == ()

@@ -1,4 +1,4 @@
-"""What an UpstreamCluster says beside its rules: servers, limits, logging, feature gates."""
+"""UpstreamCluster fields beside rules: servers, limits, logging, feature gates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def said(
         ("https://a.example/clusters/one/", ("a.example", 443, "/clusters/one")),
     ],
 )
-def test_an_endpoint_is_a_server(endpoint: str, expected: tuple[str, int, str]) -> None:
+def test_endpoint_is_parsed_to_a_server(endpoint: str, expected: tuple[str, int, str]) -> None:
     assert servers.server(endpoint) == IrServer(endpoint, *expected)
 
 
@@ -65,23 +65,25 @@ def test_an_endpoint_is_a_server(endpoint: str, expected: tuple[str, int, str]) 
         "https://10.0.0.256",
     ],
 )  # fmt: skip
-def test_another_text_is_told_why_it_is_none(endpoint: str) -> None:
+def test_invalid_endpoint_is_reported(endpoint: str) -> None:
     found = servers.server(endpoint)
     assert isinstance(found, str)
     assert found
 
 
-def test_servers_are_listed_once_and_those_disabled_not_at_all() -> None:
+def test_servers_are_deduplicated_and_disabled_ones_omitted() -> None:
     listed = [("https://b", False), ("https://a", False), ("https://b", True), ("https://a", False)]
     found = servers.read(tuple(Server(name, disabled) for name, disabled in listed))
     assert [each.name for each in found.enabled] == ["https://a"]
     assert (found.scheme, found.known) == ("https", frozenset({"https://a", "https://b"}))
 
 
-def test_a_server_of_another_scheme_is_left_out_and_passwords_are_not_repeated() -> None:
+def test_server_with_another_scheme_is_omitted_and_passwords_are_not_reported() -> None:
     found = servers.read((Server("https://a"), Server("http://b"), Server("https://u:secret@c")))
     assert [each.name for each in found.enabled] == ["https://a"]
-    assert found.problems[0].startswith("servers[1].endpoint: 'http://b': its scheme")
+    assert found.problems[0].startswith(
+        "servers[1].endpoint: 'http://b': must have the same scheme"
+    )
     assert "secret" not in found.problems[1]
 
 
@@ -141,14 +143,14 @@ BUCKET = {"tokenBucket": {"qps": 1, "burst": 2}, "globalTokenBucket": {"qps": 10
         ),
     ],
 )
-def test_limits_of_one_data_plane_and_of_all(
+def test_limits_of_one_and_of_all_data_planes(
     made: FlowControlSchema, spanning: SharedLimits, expected: FlowSchema | None
 ) -> None:
     assert flow_control.read(made, spanning).schema == expected
 
 
 @pytest.mark.parametrize("replicas", range(1, 40))
-def test_shares_never_sum_up_to_more_than_there_is_unless_each_would_have_none(
+def test_sum_of_shares_exceeds_the_limit_only_if_each_share_is_one(
     replicas: int,
 ) -> None:
     made = schema(strategy="globalCount", **IN_FLIGHT)
@@ -179,27 +181,25 @@ def test_shares_never_sum_up_to_more_than_there_is_unless_each_would_have_none(
         ),
     ],
 )
-def test_a_limit_that_makes_no_sense_lets_nothing_through(made: FlowControlSchema) -> None:
+def test_invalid_limit_rejects_all_requests(made: FlowControlSchema) -> None:
     found = flow_control.read(made, SharedLimits(gate=True, counter=True))
     assert found.schema == FlowSchema("s", InFlight(0))
-    assert "requests of policies that name the schema are refused" in found.problems[0]
+    assert "requests of policies with this schema are rejected" in found.problems[0]
 
 
-def test_a_policy_that_names_no_schema_of_the_object_is_refused() -> None:
+def test_policy_with_an_unknown_schema_rejects_requests() -> None:
     found = read(dispatchPolicies=[{"rules": [EVERYTHING], "flowControlSchemaName": "gone"}])
     assert found.schemas == (FlowSchema("gone", InFlight(0)),)
     assert found.policies[0].schema == "gone"
     assert "spec.dispatchPolicies[0].flowControlSchemaName: 'gone'" in said(found)[0]
 
 
-def test_the_first_of_two_schemas_of_a_name_holds() -> None:
+def test_first_of_two_schemas_with_one_name_applies() -> None:
     listed = [{"name": "s", "maxRequestsInflight": {"max": n}} for n in (1, 2)]
     policy = {"rules": [EVERYTHING], "flowControlSchemaName": "s"}
     found = read(flowControl={"flowControlSchemas": listed}, dispatchPolicies=[policy])
     assert found.schemas == (FlowSchema("s", InFlight(1)),)
-    assert said(found) == [
-        "spec.flowControl.flowControlSchemas[1] ('s'): the name is taken by a schema before it"
-    ]
+    assert said(found) == ["spec.flowControl.flowControlSchemas[1] ('s'): name must be unique"]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_the_first_of_two_schemas_of_a_name_holds() -> None:
         ("", "off", False),
     ],
 )
-def test_logging_off_wins_and_nobody_asking_means_no(
+def test_logging_is_off_by_default_and_off_overrides_on(
     cluster: str, policy: str, logged: bool
 ) -> None:
     found = read(
@@ -224,34 +224,34 @@ def test_logging_off_wins_and_nobody_asking_means_no(
     assert found.policies[0].logged is logged
 
 
-def test_either_spelling_of_the_subset_counts_and_the_older_one_is_told() -> None:
+def test_both_spellings_of_the_subset_are_supported_and_the_older_is_reported() -> None:
     new = read(dispatchPolicies=[{"rules": [EVERYTHING], "upstreamSubset": ["http://b"]}])
     old = read(dispatchPolicies=[{"rules": [EVERYTHING], "upsteamSubset": ["http://b"]}])
     assert new.policies == old.policies
     assert new.policies[0].servers == ("http://b",)
     assert said(new, Reason.DIFFERS) == []
     assert said(old, Reason.DIFFERS) == [
-        "spec.dispatchPolicies[0]: upsteamSubset is honoured; KubeGateway drops it and uses all "
+        "spec.dispatchPolicies[0]: upsteamSubset is supported; KubeGateway ignores it and uses all "
         "servers"
     ]
 
 
-def test_a_subset_of_unknown_servers_is_not_the_whole_cluster() -> None:
+def test_subset_of_unknown_servers_does_not_mean_all_servers() -> None:
     found = read(dispatchPolicies=[{"rules": [EVERYTHING], "upstreamSubset": ["http://gone"]}])
     assert found.policies[0].servers == ("http://gone",)
-    assert "'http://gone' is not among spec.servers" in said(found)[0]
+    assert "'http://gone' not found in spec.servers" in said(found)[0]
 
 
-def test_bad_rules_and_policies_are_named_and_the_others_keep_their_place() -> None:
+def test_invalid_rules_and_policies_are_reported_and_others_keep_their_index() -> None:
     bad = {"verbs": [], "apiGroups": [""], "resources": ["pods"]}
     found = read(
         dispatchPolicies=[{"rules": [bad]}, {"rules": [bad, EVERYTHING]}, {"rules": [EVERYTHING]}]
     )
     assert [(each.index, each.rules) for each in found.origins] == [(1, (1,)), (2, (0,))]
     assert said(found) == [
-        "spec.dispatchPolicies[0].rules[0] is refused: verbs is empty, so that nothing matches",
-        "spec.dispatchPolicies[0]: no rule of it can match",
-        "spec.dispatchPolicies[1].rules[0] is refused: verbs is empty, so that nothing matches",
+        "spec.dispatchPolicies[0].rules[0] is rejected: verbs: must not be empty",
+        "spec.dispatchPolicies[0]: no rule can match a request",
+        "spec.dispatchPolicies[1].rules[0] is rejected: verbs: must not be empty",
     ]
 
 
@@ -271,9 +271,7 @@ MAY, MAY_NOT = "authorization-cache-authorized-ttl", "authorization-cache-unauth
         ({TOKEN: "1h", MAY: " 500ms ", MAY_NOT: "2s"}, (3600, 10, 0.5, 2)),
     ],
 )
-def test_how_long_answers_about_users_are_kept(
-    said: dict[str, str], expected: tuple[float, ...]
-) -> None:
+def test_auth_cache_ttls_are_parsed(said: dict[str, str], expected: tuple[float, ...]) -> None:
     found = auth_cache_ttls.read({f"gatehouse.dev/{name}": text for name, text in said.items()})
     kept = found.identity
     assert (kept.good_for, kept.bad_for, kept.allowed_for, kept.denied_for) == expected
@@ -281,11 +279,11 @@ def test_how_long_answers_about_users_are_kept(
 
 
 @pytest.mark.parametrize("text", ["", "10", "-1s", "1h1ms", "61m", "1e3s", "forever", "10 m", "٣s"])
-def test_a_time_that_makes_no_sense_is_told_and_the_default_holds(text: str) -> None:
+def test_invalid_ttl_is_reported_and_the_default_applies(text: str) -> None:
     found = auth_cache_ttls.read({f"gatehouse.dev/{MAY}": text, f"gatehouse.dev/{TOKEN}": "1s"})
     assert (found.identity.allowed_for, found.identity.good_for) == (300, 1)
     (problem,) = found.problems
-    assert problem.startswith(f"annotation gatehouse.dev/{MAY}: {text!r} is no duration")
+    assert problem.startswith(f"annotation gatehouse.dev/{MAY}: {text!r} must be a duration")
 
 
 @pytest.mark.parametrize(
@@ -304,7 +302,7 @@ def test_feature_gates(text: str, deny: bool, spanning: bool, problems: int) -> 
     assert (found.deny, found.spanning, len(found.problems)) == (deny, spanning, problems)
 
 
-def test_gates_without_effect_are_told() -> None:
+def test_gates_without_effect_are_reported() -> None:
     found = feature_gates.read({FEATURE_GATES: "Tracing=true,CloseConnectionWhenIdle=false"})
     assert [each.split()[0] for each in found.differences] == ["Tracing"]
 

@@ -1,4 +1,4 @@
-"""What a request asks for is read as Kubernetes reads it: a table of what its own code said."""
+"""Request info is parsed as by Kubernetes: a table of results of its own code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_table_is_large() -> None:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row['method']} {row['target']}")
-def test_as_kubernetes_reads_it(row: dict[str, Any]) -> None:
+def test_request_info_equals_that_of_kubernetes(row: dict[str, Any]) -> None:
     if row.get("error"):
         with pytest.raises(RequestError):
             parse(row["method"], row["target"])
@@ -40,7 +40,7 @@ def test_as_kubernetes_reads_it(row: dict[str, Any]) -> None:
 
 
 @given(st.text(max_size=8), st.text(max_size=60))
-def test_nothing_but_its_own_error_is_raised(method: str, target: str) -> None:
+def test_only_request_info_errors_are_raised(method: str, target: str) -> None:
     try:
         found = parse(method, target)
     except RequestError:

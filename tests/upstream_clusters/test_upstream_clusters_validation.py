@@ -1,4 +1,4 @@
-"""What an API server refuses of UpstreamClusters, and in which words; and what it takes."""
+"""Validation of UpstreamClusters by an API server: accepted and rejected objects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOOD: Object = {
 
 
 def refused(spec: Object) -> list[str]:
-    """Give the words with which an object is refused; none if it is taken."""
+    """Return the messages with which an object is rejected; empty if it is accepted."""
     served = REGISTRY.of(resources.UPSTREAM_CLUSTERS)
     assert served is not None
     raw = {
@@ -232,12 +232,12 @@ def changed(change: Object) -> Object:
 
 
 @pytest.mark.parametrize("title", TAKEN)
-def test_taken(title: str) -> None:
+def test_valid_object_is_accepted(title: str) -> None:
     assert refused(changed(TAKEN[title])) == []
 
 
 @pytest.mark.parametrize("title", REFUSED)
-def test_refused(title: str) -> None:
+def test_invalid_object_is_rejected(title: str) -> None:
     change, words = REFUSED[title]
     said = refused(changed(change))
     assert [each for each in said if words in each], said
@@ -251,13 +251,13 @@ def test_defaults_are_those_of_kubegateway() -> None:
     assert raw["spec"]["dispatchPolicies"][0]["strategy"] == "RoundRobin"
 
 
-def test_the_example_is_taken() -> None:
+def test_example_is_accepted() -> None:
     text = (ROOT / "examples" / "kube-apiservers.yaml").read_text(encoding="utf-8")
     (found,) = (each for each in yaml.safe_load_all(text) if each["kind"] == "UpstreamCluster")
     assert refused(found["spec"]) == []
 
 
-def test_the_bundled_definitions_are_those_that_the_script_writes(tmp_path: Path) -> None:
+def test_bundled_crds_equal_the_output_of_the_script(tmp_path: Path) -> None:
     script = str(ROOT / "scripts" / "kubegateway.py")
     subprocess.run([sys.executable, script, str(tmp_path)], check=True)
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}

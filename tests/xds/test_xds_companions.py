@@ -1,4 +1,4 @@
-"""Descriptions of companions: told before what needs them, kept, and refused by name."""
+"""Sidecar configurations over ADS: sent before dependents, stored, and rejected by name."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Accompanied(Chain):
         self.seen: object = None
 
     def accompany(self) -> bool:
-        described = self.relay.described
+        described = self.relay.sidecar_configs
         if described is self.seen:
             return False
         bad = [name for name, each in described.items() if each.body.startswith(b"bad")]
         self.relay.on_sidecar_result(described, dict.fromkeys(bad, "it is bad"))
         # What was taken before goes on in the place of what was refused.
-        self.seen = self.relay.described
-        self.does = dict(self.relay.described)
+        self.seen = self.relay.sidecar_configs
+        self.does = dict(self.relay.sidecar_configs)
         return True
 
     def step(self) -> bool:
@@ -106,7 +106,7 @@ def test_envoy_hears_of_a_listener_once_the_companion_does_what_it_needs() -> No
     chain.connect_relay()
     while Chain.step(chain):
         pass
-    assert chain.relay.described
+    assert chain.relay.sidecar_configs
     assert chain.envoy.has[LISTENER] == {}
     chain.finish()
     assert set(chain.envoy.has[LISTENER]) == {"l"}
@@ -146,12 +146,12 @@ def test_files_come_back_as_they_were() -> None:
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a//b", ".x", "a\0b"])
 def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
-    with pytest.raises(ValueError, match="is no path"):
+    with pytest.raises(ValueError, match="invalid file path"):
         sidecar_configs.files(sidecar_configs.resource("authenticator", "p", {path: b""}))
 
 
 def test_what_is_no_description_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="invalid body"):
         sidecar_configs.files(Resource.make(SIDECAR_CONFIG, "authenticator/p", b"\xff"))
 
 
@@ -163,9 +163,9 @@ def test_a_description_that_goes_while_no_stream_is_there_is_done_no_more() -> N
     chain.connect_relay()
     while Chain.step(chain):
         pass
-    assert chain.relay.described
+    assert chain.relay.sidecar_configs
     chain.publish(ResourceSet())
     chain.connect_relay()
     chain.finish()
-    assert not chain.relay.described
+    assert not chain.relay.sidecar_configs
     assert chain.does == {}

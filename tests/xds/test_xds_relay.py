@@ -1,4 +1,4 @@
-"""What a relay holds, says and asks, case by case."""
+"""State and messages of a relay, case by case."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def test_names_that_came_and_went_are_not_remembered() -> None:
     chain = settled(
         *(ResourceSet([made(CLUSTER, f"c{n}", "one")]) for n in range(20)), ResourceSet()
     )
-    assert chain.relay._holdings.publication._known == {(CLUSTER, "*"), (LISTENER, "*")}
-    assert not any(chain.relay._holdings.open.values())
+    assert chain.relay._cache.publication._absent == {(CLUSTER, "*"), (LISTENER, "*")}
+    assert not any(chain.relay._cache.open.values())
 
 
 def asked(chain: Chain) -> dict[str, dict[str, str]]:
     """Versions that the relay says it has, when it connects."""
     chain.relay.connected()
-    return {ask.type_url: dict(ask.initial_resource_versions) for ask in chain.relay.asks}
+    return {ask.type_url: dict(ask.initial_resource_versions) for ask in chain.relay.requests}
 
 
 GOOD, BAD = made(CLUSTER, "a", "one"), made(CLUSTER, "a", "bad")
@@ -38,7 +38,7 @@ def test_what_envoy_refused_is_held_as_it_was_before() -> None:
 
 def test_what_envoy_refused_and_never_had_is_not_held() -> None:
     chain = settled(ResourceSet([BAD]))
-    assert chain.relay.held == 0
+    assert chain.relay.resource_count == 0
     assert asked(chain)[CLUSTER] == {}
 
 
@@ -56,12 +56,12 @@ def test_the_control_plane_is_answered_when_envoy_has_answered() -> None:
     chain.server_to_relay()
     chain.relay_hears()
     chain.relay_to_envoy()
-    assert not chain.relay.asks
+    assert not chain.relay.requests
     chain.envoy_handles()
     chain.envoy.time_out()
     while chain.envoy_to_relay():
         pass
-    answers = [ask for ask in chain.relay.asks if ask.response_nonce]
+    answers = [ask for ask in chain.relay.requests if ask.response_nonce]
     assert [ask.type_url for ask in answers] == [CLUSTER]
     assert not answers[0].HasField("error_detail")
 
@@ -83,7 +83,7 @@ def test_an_envoy_that_refuses_what_was_taken_before_has_the_control_plane_asked
 def test_what_envoy_wants_no_more_is_not_asked_for_any_more() -> None:
     pair = [GOOD, made(ENDPOINTS, "a", "one")]
     chain = settled(ResourceSet(pair), ResourceSet([pair[1]]))
-    assert chain.relay.held == 0
+    assert chain.relay.resource_count == 0
     assert chain.server is not None
     subscription = chain.server.conversation.subscription(ENDPOINTS)
     assert subscription is not None

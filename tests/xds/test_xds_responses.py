@@ -1,4 +1,4 @@
-"""What is said to one client, and when."""
+"""Content and order of the responses to one client."""
 
 from __future__ import annotations
 
@@ -442,7 +442,7 @@ def test_a_changed_set_equals_one_made_anew() -> None:
 
 
 class Whole:
-    """A client that is told types as a whole."""
+    """A SotW client."""
 
     def __init__(self, *resources: Resource) -> None:
         self.publication = SnapshotCache()

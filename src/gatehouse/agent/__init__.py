@@ -1,18 +1,16 @@
-"""The data-plane agent: one process that owns one NGINX or Envoy and obeys one control plane.
+"""Data-plane agent: one process that owns one NGINX or Envoy and follows one control plane.
 
-- ``nginx``, ``envoy``: the agent of each of the two; neither knows the other.
+- ``nginx``, ``envoy``: the agent of each proxy. Neither imports the other.
 
-Here is what they share:
+Shared by both:
 
-- ``options``, ``life``: how an agent is told what to do; what every agent's life has in it.
-- ``channel``, ``reconnecting``: the connection, and another one for one that ended.
-- ``companions``: the processes beside a proxy that do what it cannot.
-- ``watched``, ``processes``, ``orphans``, ``lifetimes``: what proxies and companions are to the
-  machine, and how long they are waited for.
-- ``error_log``: what they say.
-- ``run_directory``, ``private``, ``system_trust``: what is on disk, and for whom.
-- ``health``, ``measurements``, ``pages``: /livez, /readyz, /metrics, and what is measured.
+- ``options``: configuration of an agent. ``lifecycle``: start-up, supervision and shutdown.
+- ``channel``, ``reconnect``: the gRPC channel to the control plane, and the loop that restores it.
+- ``sidecars``: helper processes that run beside the proxy.
+- ``timeouts``: drain timeouts and restart back-off of the processes an agent runs.
+- ``error_log``: error logs of the proxy and its sidecars.
+- ``run_directory``, ``secure_files``, ``system_trust``: files and directories.
 
-Never here: anything of the control plane but the wire definitions, what only one proxy needs, or
-access to Kubernetes.
+Never here: imports of the control plane other than the wire definitions, code that only one proxy
+needs, or access to Kubernetes.
 """

@@ -1,4 +1,4 @@
-"""The channel to the control plane, and the token that is shown on it."""
+"""gRPC channel to the control plane and the token sent on it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from gatehouse.agent.options import Options
 
 _OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
-    # How long bytes may stay without a TCP acknowledgement. What a middlebox acknowledges and
-    # loses is noticed by the ping alone: its answer waits behind whatever is on its way, so that a
-    # line of 10 kB/s needs these 60 s.
+    # Maximum time without a TCP acknowledgement of sent bytes. If a middlebox acknowledges bytes
+    # and loses them, only the ping below detects it. The ping response waits behind all data in
+    # flight, so a link of 10 kB/s needs 60 s.
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 60_000),
-    # Else windows grow until minutes of a slow line are on their way.
+    # Without this, windows grow until a slow link has minutes of data in flight.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", -1),
-    # Else a new channel may get an old connection, made with an old CA.
+    # Without this, a new channel may reuse a connection that was verified with an old CA.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
 
 class Token:
-    """The token: in a file, which the kubelet replaces now and then, or one that never changes."""
+    """A bearer token that never changes, or one from a file that the kubelet replaces."""
 
     def __init__(self, path: Path | None, fixed: str = "") -> None:
         self._path = path
@@ -36,31 +36,31 @@ class Token:
         self._text = fixed
 
     def read(self) -> str:
-        """Give the present token; raises OSError."""
+        """Return the current token. Raises OSError if the file cannot be read or is invalid."""
         if self._path is None:
             return self._text
         stat = self._path.stat()
         if self._stamp != (stat.st_mtime_ns, stat.st_ino):
             content = self._path.read_bytes().strip()
-            if not content or any(not 0x20 < each < 0x7F for each in content):
-                raise OSError(f"{self._path} has no token in it")
+            if not content or any(not 0x20 < byte < 0x7F for byte in content):
+                raise OSError(f"{self._path}: no valid token in the file")
             self._text = content.decode("ascii")
             self._stamp = (stat.st_mtime_ns, stat.st_ino)
         return self._text
 
 
 def _credentials(options: Options) -> grpc.ChannelCredentials:
-    """Read what the server is judged by, and what is shown to it; raises OSError."""
-    trusted = options.ca or system_trust.bundle()
+    """Return TLS credentials from the CA, key and certificate files. Raises OSError."""
+    ca = options.ca or system_trust.bundle()
     return grpc.ssl_channel_credentials(
-        trusted.read_bytes() if trusted else None,
+        ca.read_bytes() if ca else None,
         options.key.read_bytes() if options.key else None,
         options.cert.read_bytes() if options.cert else None,
     )
 
 
 def open_channel(options: Options) -> grpc.aio.Channel:
-    """Make a channel, which is dialled at its first call; raises OSError."""
+    """Return a channel, which connects at its first call. Raises OSError."""
     target = f"{options.server_host}:{options.server_port}"
     if not options.tls:
         return grpc.aio.insecure_channel(target, options=_OPTIONS)

@@ -1,6 +1,6 @@
-"""NGINX's error log, and its companions', which have its form: new lines, and what matters of them.
+"""Error logs of NGINX and of the sidecars, which use NGINX's format.
 
-Both are files, since a pipe would die with the agent.
+The logs are files, because a pipe would break when the agent dies.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import structlog
 log = structlog.get_logger("gatehouse.agent")
 
 TRUNCATE_BYTES = 16 << 20
-"""Above this the log is emptied; NGINX appends, so it continues at the start."""
+"""Size limit. A larger log is truncated; NGINX appends, so it continues at the start."""
 
 _PREFIX = re.compile(r"^(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d )?(\[\w+\] )?(\d+#\d+: )?")
 _SEVERE = re.compile(r"\[(emerg|alert|crit|critical)\]|^nginx: \[emerg\]")
 
 
 class ErrorLog:
-    """The file at ``path``."""
+    """The error log at `path`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def position(self) -> int:
-        """The present end of the log, to read from later."""
+        """Return the current end of the log, for a later call of `lines`."""
         try:
             return self._path.stat().st_size
         except OSError:
             return 0
 
     def lines(self, position: int) -> tuple[list[str], int]:
-        """Give the whole lines after ``position``, and the position after them."""
+        """Return the complete lines after `position`, and the position after them."""
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -47,37 +47,42 @@ class ErrorLog:
         return whole.decode(errors="replace").splitlines(), start + len(whole)
 
     def truncate_if_large(self) -> bool:
-        """Empty the log if it is large; returns whether it was."""
+        """Truncate the log if it exceeds `TRUNCATE_BYTES`. Return whether it did."""
         if self.position() <= TRUNCATE_BYTES:
             return False
         with self._path.open("r+b") as file:
             file.truncate(0)
         return True
 
-    async def forward(self, speaker: str) -> None:
-        """Copy what is written from now on into the agent's log, until cancelled."""
+    async def forward(self, source: str) -> None:
+        """Copy new lines into the agent's log until cancelled.
+
+        At most the last 100 lines per second are copied. `source` names the process in the events.
+        """
         position = self.position()
         while True:
             await asyncio.sleep(1.0)
             lines, position = self.lines(position)
             for line in lines[-100:]:
-                (log.error if severe(line) else log.warning)(f"{speaker} says", text=message(line))
+                (log.error if severe(line) else log.warning)(
+                    f"{source} message", text=message(line)
+                )
             if len(lines) > 100:
-                log.warning(f"{speaker} lines left out", count=len(lines) - 100)
+                log.warning(f"{source} messages skipped", count=len(lines) - 100)
             if self.truncate_if_large():
                 position = 0
 
 
 def emergencies(lines: list[str]) -> list[str]:
-    """The lines in which NGINX says that it cannot do what it was asked, without their prefix."""
+    """Return the `[emerg]` messages, which report a failed operation of NGINX, without prefix."""
     return [message(line) for line in lines if "[emerg]" in line]
 
 
 def severe(line: str) -> bool:
-    """Whether a line is worse than an error."""
+    """Return whether a line is more severe than an error."""
     return _SEVERE.search(line) is not None
 
 
 def message(line: str) -> str:
-    """A line without time, level and process."""
+    """Return a line without time, level and process."""
     return _PREFIX.sub("", line.removeprefix("nginx: ")).strip()

@@ -1,4 +1,4 @@
-"""What the lives of all agents have in common, whatever proxy each of them owns."""
+"""Start-up, supervision and shutdown shared by the NGINX and Envoy agents."""
 
 from __future__ import annotations
 
@@ -21,57 +21,60 @@ log = structlog.get_logger("gatehouse.agent")
 
 
 class Supervisor(Protocol):
-    """Keeps one proxy alive."""
+    """Keeps one proxy running."""
 
     error_log: ErrorLog
 
     async def run(self) -> None:
-        """Keep it alive until cancelled."""
+        """Keep the proxy running until cancelled."""
 
 
 def warn_ignored_options(options: Options) -> None:
-    """Say what of the options this agent does not have."""
+    """Log the options that this agent does not support."""
     if options.ignored:
-        log.warning("options that this agent does not have", options=list(options.ignored))
+        log.warning("unsupported options ignored", options=list(options.ignored))
 
 
 async def run_until_stopped(
-    options: Options, health: HealthServer, parts: Coroutine[Any, Any, None], stop: asyncio.Event
+    options: Options, health: HealthServer, main: Coroutine[Any, Any, None], stop: asyncio.Event
 ) -> None:
-    """Run ``parts`` until ``stop`` is set, answering probes meanwhile.
+    """Run `main` until `stop` is set, and serve the health endpoints meanwhile.
 
-    Raises what ``parts`` raises, and OSError if the health address cannot be had.
+    Raises what `main` raises, and OSError if the health address is not available.
     """
     if options.health_address:
         try:
             await health.start(options.health_address)
         except BaseException:
-            parts.close()
+            main.close()
             raise
-    living = asyncio.create_task(parts)
+    running = asyncio.create_task(main)
     stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait({living, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if living.done():
-            living.result()
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
     finally:
-        for task in (living, stopping):
+        for task in (running, stopping):
             task.cancel()
-        await asyncio.gather(living, stopping, return_exceptions=True)
+        await asyncio.gather(running, stopping, return_exceptions=True)
         with contextlib.suppress(OSError):
             await health.stop()
     log.info("draining")
 
 
 def start_supervision(
-    group: asyncio.TaskGroup, proxy: str, supervisor: Supervisor, owners: Sequence[SidecarProcess]
+    group: asyncio.TaskGroup,
+    proxy: str,
+    supervisor: Supervisor,
+    processes: Sequence[SidecarProcess],
 ) -> None:
-    """Keep a proxy and its companions alive, and pass on what they say, as long as ``group`` lives.
+    """Start tasks in `group` that keep the proxy and its sidecars running and forward their logs.
 
-    As process 1 the agent also waits for whatever has lost its parent.
+    As PID 1 the agent also reaps orphaned processes.
     """
     if os.getpid() == 1:
         group.create_task(reaper.reap_forever())
     group.create_task(supervisor.run())
     group.create_task(supervisor.error_log.forward(proxy))
-    sidecars.start_tasks(group, owners)
+    sidecars.start_tasks(group, processes)

@@ -1,4 +1,4 @@
-"""What the agent is told at start: flags over environment over a YAML file."""
+"""Agent options: command line flags, environment variables and a YAML file, in this precedence."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 from gatehouse.agent.timeouts import DRAIN_SECONDS, MAX_DRAIN_SECONDS
 
 CONFIG_DIR = "/etc/nginx"
-"""Where a control plane believes NGINX's files to be."""
+"""Directory of NGINX's files as the control plane names them."""
 
-_FIELDS_AGENT = (
+_NGINX_AGENT_KEYS = (
     "command.server.host",
     "command.server.port",
     "command.server.type",
@@ -45,90 +45,94 @@ _OWN = (
 )
 
 KEYS: Mapping[str, str] = {
-    **{key: f"NGINX_AGENT_{key.upper().replace('.', '_')}" for key in _FIELDS_AGENT},
+    **{key: f"NGINX_AGENT_{key.upper().replace('.', '_')}" for key in _NGINX_AGENT_KEYS},
     **{f"gatehouse.{name}": f"GATEHOUSE_AGENT_{name.upper()}" for name in _OWN},
     "gatehouse.log_format": "GATEHOUSE_LOG_FORMAT",
     "gatehouse.pod_name": "POD_NAME",
     "gatehouse.pod_namespace": "POD_NAMESPACE",
     "gatehouse.pod_uid": "POD_UID",
 }
-"""Keys of the YAML file (those of the field's agent, then our own), and their variables."""
+"""Keys of the YAML file (those of NGINX Agent, then Gatehouse's), with their environment variables.
+"""
 
 FEATURES = frozenset({"configuration"})
-"""Those of the field's agent that this one has; metrics are there to be fetched, not pushed."""
+"""Features of NGINX Agent that this agent has. Metrics are scraped, not pushed."""
 
 MAX_SHUTDOWN_DELAY_SECONDS = 60
 
 _LEVELS = {"warn": "warning", "panic": "error", "fatal": "error"}
-"""Levels of the field's agent that are called something else here."""
+"""Log levels of NGINX Agent that have another name here."""
 
 
 class OptionsError(ValueError):
-    """An option is missing or wrong; the message names it."""
+    """An option is missing or invalid. The message names it."""
 
 
 class ProxyMissingError(RuntimeError):
-    """There is no usable NGINX or Envoy; the message says which was looked for."""
+    """No usable NGINX or Envoy was seconds. The message names what was searched."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How one agent runs."""
+    """Options of one agent."""
 
     server_host: str
     server_port: int
     token: str = ""
-    """A token that does not change; ``token_path`` goes before it."""
+    """Token that does not change. Ignored if `token_path` is set."""
     token_path: Path | None = None
-    """File with the token; read again whenever it changed."""
+    """File with the token. Read again when it changes."""
     ca: Path | None = None
-    """PEM bundle that vouches for the server; None: the system's, if there is TLS at all."""
+    """PEM file that verifies the server certificate. None: the system's CA certificates if TLS is
+    used.
+    """
     cert: Path | None = None
     key: Path | None = None
-    """What the agent shows the server; both or none. Read, like ``ca``, for each connection."""
+    """Client certificate and key: both or none. Read for each connection, like `ca`."""
     server_name: str = ""
-    """Name expected in the server's certificate; empty: ``server_host``."""
+    """Name expected in the server certificate. Empty: `server_host`."""
     labels: Mapping[str, str] = {}
-    """Sent with every call, as the field's agent does."""
+    """Labels sent as metadata of every call, as NGINX Agent does."""
     log_level: str = ""
-    """One of debug, info, warning, error; empty: not said."""
+    """One of debug, info, warning, error. Empty: not set."""
     log_format: str = ""
-    """json or console; empty: not said."""
+    """json or console. Empty: not set."""
     allowed_directories: tuple[str, ...] = (CONFIG_DIR,)
-    """Where files may be, by the control plane's names; what is elsewhere is refused."""
+    """Directories for files, as the control plane names them. Files elsewhere are rejected."""
     treat_warnings_as_errors: bool = False
-    """Whether a configuration that ``nginx -t`` warns of is refused."""
+    """True if a configuration is rejected if `nginx -t` prints a warning."""
     root: Path = Path("/var/lib/gatehouse")
-    """Configuration: survives restarts."""
+    """Directory of configurations, which must survive restarts."""
     run_dir: Path = Path("/var/run/gatehouse")
-    """Sockets, pid, logs and temporary files of NGINX."""
+    """Directory of sockets, PID file, logs and temporary files."""
     health_address: str = ""
-    """``host:port`` of /livez, /readyz and /metrics; empty: none."""
+    """`host:port` of /livez, /readyz and /metrics. Empty: not served."""
     proxy: str = "nginx"
-    """What the agent runs: ``nginx`` or ``envoy``."""
+    """Proxy to run: `nginx` or `envoy`."""
     nginx: str | None = None
-    """Path of the NGINX binary; None: see :func:`gatehouse.agent.nginx.binary.find`."""
+    """Path of the NGINX binary. None: see :func:`gatehouse.agent.nginx.binary.find`."""
     envoy: str | None = None
-    """Path of the Envoy binary; None: see :func:`gatehouse.agent.envoy.binary.find`."""
+    """Path of the Envoy binary. None: see :func:`gatehouse.agent.envoy.binary.find`."""
     max_connections: int = 50_000
-    """How many connections of clients an Envoy takes; more are closed at once."""
+    """Maximum number of client connections to Envoy. Further ones are closed at once."""
     workers: str = "auto"
-    """Number of worker processes, or of Envoy's threads."""
+    """Number of NGINX worker processes or Envoy threads, or `auto`."""
     shutdown_delay_seconds: float = 0.0
-    """How long new connections are taken at least, once told to end: whoever sends them here may
-    not have heard of it."""
+    """Minimum time in seconds for accepting new connections after SIGTERM, because clients and load
+    balancers may learn of the shutdown late.
+    """
     drain_seconds: float = DRAIN_SECONDS
-    """How long connections may take to finish after that."""
+    """Maximum time in seconds for connections to finish after that."""
     gateway: str = ""
-    """Name of the Gateway, in the namespace of the Pod; with those the labels of measurements."""
+    """Name of the Gateway in the Pod's namespace. With the Pod fields, a label of the metrics."""
     pod_name: str = ""
     pod_namespace: str = ""
     pod_uid: str = ""
     ignored: tuple[str, ...] = ()
-    """What was asked for that this agent does not have: keys, and ``features.<name>``."""
+    """Unsupported settings: keys, and `features.<name>`."""
 
     @property
     def tls(self) -> bool:
-        """Whether the connection is by TLS."""
+        """Return whether the connection uses TLS."""
         return self.ca is not None or self.cert is not None or bool(self.server_name)
 
 
@@ -154,7 +158,7 @@ def load_options(
 
 
 def _from_file(file: Path) -> dict[str, Any]:
-    import yaml  # only here: most agents have no file
+    import yaml  # imported here because most agents have no file
 
     try:
         tree = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
@@ -183,10 +187,10 @@ def _build(values: Mapping[str, Any]) -> Options:
 
     host = text("command.server.host")
     if not host:
-        raise OptionsError("command.server.host is not set")
+        raise OptionsError("command.server.host: required")
     level = text("log.level").lower()
-    features = _words(values.get("features", "configuration"))
-    _refuse_what_is_not_had(values, features)
+    features = _list(values.get("features", "configuration"))
+    _reject_unsupported(values, features)
     return Options(
         server_host=host,
         server_port=_port("command.server.port", text("command.server.port")),
@@ -199,15 +203,15 @@ def _build(values: Mapping[str, Any]) -> Options:
         labels=_labels(values.get("labels")),
         log_level=_LEVELS.get(level, level),
         log_format=text("gatehouse.log_format").lower(),
-        allowed_directories=_words(values.get("allowed_directories", CONFIG_DIR)),
-        treat_warnings_as_errors=_truth(values, "data_plane_config.nginx.treat_warnings_as_errors"),
+        allowed_directories=_list(values.get("allowed_directories", CONFIG_DIR)),
+        treat_warnings_as_errors=_bool(values, "data_plane_config.nginx.treat_warnings_as_errors"),
         root=Path(text("gatehouse.state_dir", "/var/lib/gatehouse")).absolute(),
         run_dir=Path(text("gatehouse.run_dir", "/var/run/gatehouse")).absolute(),
         health_address=text("gatehouse.health_bind_address"),
         proxy=_proxy(text("gatehouse.proxy", "nginx")),
         nginx=text("gatehouse.nginx") or None,
         envoy=text("gatehouse.envoy") or None,
-        max_connections=_above_zero(
+        max_connections=_positive(
             "gatehouse.max_connections", text("gatehouse.max_connections", "50000")
         ),
         workers=_workers(text("gatehouse.workers", "auto")),
@@ -226,82 +230,86 @@ def _build(values: Mapping[str, Any]) -> Options:
     )
 
 
-def _refuse_what_is_not_had(values: Mapping[str, Any], features: tuple[str, ...]) -> None:
-    """Refuse what would make another agent of this one; the rest is left out."""
+def _reject_unsupported(values: Mapping[str, Any], features: tuple[str, ...]) -> None:
+    """Raise OptionsError for settings that would change what the agent does; others are ignored."""
     if str(values.get("command.server.type", "grpc")).lower() != "grpc":
-        raise OptionsError("command.server.type: only grpc is spoken")
-    if _truth(values, "command.tls.skip_verify"):
-        raise OptionsError("command.tls.skip_verify: certificates are always checked")
+        raise OptionsError("command.server.type: not supported, must be grpc")
+    if _bool(values, "command.tls.skip_verify"):
+        raise OptionsError("command.tls.skip_verify: not supported, must be false")
     if "configuration" not in features:
-        raise OptionsError("features: an agent without 'configuration' has nothing to do")
+        raise OptionsError("features: must include 'configuration'")
 
 
 def _checked(options: Options) -> Options:
     if (options.token or options.token_path is not None) and not options.tls:
-        raise OptionsError("command.auth.tokenpath needs command.tls.ca: a token needs TLS")
+        raise OptionsError("command.auth.tokenpath: requires TLS, set command.tls.ca")
     if (options.cert is None) is not (options.key is None):
-        raise OptionsError("command.tls.cert and command.tls.key go together")
+        raise OptionsError("command.tls.cert: must be set together with command.tls.key")
     if options.log_level not in ("", "debug", "info", "warning", "error"):
-        raise OptionsError(f"log.level: {options.log_level!r} is no level")
+        raise OptionsError(
+            f"log.level: {options.log_level!r} must be debug, info, warning or error"
+        )
     if options.log_format not in ("", "auto", "text", "json", "console"):
-        raise OptionsError(f"gatehouse.log_format: {options.log_format!r} is not text or json")
-    for place in options.allowed_directories:
-        if not place.startswith("/") or place == "/" or ".." in place.split("/"):
-            raise OptionsError(f"allowed_directories: {place!r} is no plain path below /")
-    for name, directory in (("state_dir", options.root), ("run_dir", options.run_dir)):
-        if any(character in str(directory) for character in "\"\\$'\r\n;{}"):
+        raise OptionsError(f"gatehouse.log_format: {options.log_format!r} must be text or json")
+    for directory in options.allowed_directories:
+        if not directory.startswith("/") or directory == "/" or ".." in directory.split("/"):
             raise OptionsError(
-                f"gatehouse.{name}: {directory} has characters NGINX treats specially"
+                f"allowed_directories: {directory!r} must be an absolute path without '..'"
+            )
+    for name, path in (("root", options.root), ("run_dir", options.run_dir)):
+        if any(character in str(path) for character in "\"\\$'\r\n;{}"):
+            raise OptionsError(
+                f"gatehouse.{name}: {path} must not have characters that are special to NGINX"
             )
     return options
 
 
-def _truth(values: Mapping[str, Any], key: str) -> bool:
+def _bool(values: Mapping[str, Any], key: str) -> bool:
     value = str(values.get(key, "false")).lower()
     if value not in ("true", "false"):
-        raise OptionsError(f"{key}: {value!r} is neither true nor false")
+        raise OptionsError(f"{key}: {value!r} must be true or false")
     return value == "true"
 
 
-def _words(value: Any) -> tuple[str, ...]:
-    """Read a list, which in the environment and in flags is separated by commas."""
+def _list(value: Any) -> tuple[str, ...]:
+    """Parse a list, which is comma-separated in environment variables and flags."""
     items = value if isinstance(value, list) else str(value).split(",")
     return tuple(str(item).strip().rstrip("/") or "/" for item in items if str(item).strip())
 
 
 def _port(key: str, value: str) -> int:
     if not value.isdecimal() or not 0 < int(value) < 65536:
-        raise OptionsError(f"{key}: {value!r} is no port")
+        raise OptionsError(f"{key}: {value!r} must be a port number")
     return int(value)
 
 
 def _proxy(value: str) -> str:
     if value not in ("nginx", "envoy"):
-        raise OptionsError(f"gatehouse.proxy: {value!r} is neither 'nginx' nor 'envoy'")
+        raise OptionsError(f"gatehouse.proxy: {value!r} must be nginx or envoy")
     return value
 
 
-def _above_zero(key: str, value: str) -> int:
+def _positive(key: str, value: str) -> int:
     if not value.isdecimal() or int(value) < 1:
-        raise OptionsError(f"{key}: {value!r} is no number above 0")
+        raise OptionsError(f"{key}: {value!r} must be an integer above 0")
     return int(value)
 
 
-def _seconds(values: Mapping[str, Any], key: str, default: float, most: int) -> float:
-    """Read what may be a fraction."""
+def _seconds(values: Mapping[str, Any], key: str, default: float, maximum: int) -> float:
+    """Parse a duration in seconds, which may have a fraction."""
     value = str(values.get(key, default))
     try:
-        found = float(value)
+        seconds = float(value)
     except ValueError:
-        found = -1.0
-    if not 0 <= found <= most:
-        raise OptionsError(f"{key}: {value!r} is no number from 0 to {most}")
-    return found
+        seconds = -1.0
+    if not 0 <= seconds <= maximum:
+        raise OptionsError(f"{key}: {value!r} must be a number from 0 to {maximum}")
+    return seconds
 
 
 def _workers(value: str) -> str:
     if value != "auto" and not (value.isdecimal() and int(value) > 0):
-        raise OptionsError(f"gatehouse.workers: {value!r} is neither 'auto' nor a number above 0")
+        raise OptionsError(f"gatehouse.workers: {value!r} must be auto or an integer above 0")
     return value
 
 
@@ -314,6 +322,6 @@ def _labels(value: Any) -> dict[str, str]:
     for pair in filter(None, str(value).split(",")):
         key, equals, item = pair.partition("=")
         if not equals or not key.strip():
-            raise OptionsError(f"labels: {pair!r} is not key=value")
+            raise OptionsError(f"labels: {pair!r} must be key=value")
         labels[key.strip()] = item.strip()
     return labels

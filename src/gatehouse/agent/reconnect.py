@@ -1,4 +1,4 @@
-"""Staying connected to one control plane: whatever ends a connection, another one is made."""
+"""Reconnect loop for one control plane."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import structlog
 log = structlog.get_logger("gatehouse.agent")
 
 DOUBLINGS_MAX = 8
-"""Whoever is away for days must not make a number that is too large."""
+"""Maximum number of doublings. Keeps the power finite when the server is away for days."""
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """Seconds between attempts, doubled with each that fails, before jitter."""
+    """Pause in seconds between attempts, doubled after each failure, before jitter."""
 
     first: float
     max_seconds: float
 
     def pause(self, failures: int) -> float:
-        """Give the seconds to wait after so many failures in a row."""
-        longest = min(self.first * 2.0 ** min(failures, DOUBLINGS_MAX), self.max_seconds)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
+        """Return the pause in seconds after `failures` consecutive failures, with jitter."""
+        pause = min(self.first * 2.0 ** min(failures, DOUBLINGS_MAX), self.max_seconds)
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
 
 
 class ReconnectLoop:
-    """Whether there is a connection, and the loop that makes them."""
+    """The connection state and the loop that restores the connection."""
 
     def __init__(
         self,
@@ -43,28 +43,29 @@ class ReconnectLoop:
         self._sleep = sleep
 
     def established(self) -> None:
-        """Take note that the control plane has taken up the present connection. Idempotent."""
+        """Record that the control plane accepted the current connection. Idempotent."""
         if not self.connected:
             self.connected = True
             log.info("connected", server=self._server)
 
-    async def run(self, converse: Callable[[], Awaitable[None]]) -> None:
-        """Connect and ``converse`` until cancelled. Nothing the control plane does ends this.
+    async def run(self, connect_once: Callable[[], Awaitable[None]]) -> None:
+        """Call `connect_once` until cancelled. No error of the control plane ends this.
 
-        ``converse`` returns, or raises AioRpcError or OSError, when the connection has ended, and
-        calls :meth:`welcomed` before that if there was one. One that ended without, even well, is a
-        failure: who is turned away at once is not to come back at once.
+        `connect_once` returns, or raises AioRpcError or OSError, when the connection has ended. It
+        calls :meth:`established` if the connection was accepted. A connection that ends without
+        that call counts as a failure even if it ended without an error, so that a rejected agent
+        does not reconnect at once.
         """
         failures = 0
         while True:
             try:
-                await converse()
+                await connect_once()
             except grpc.aio.AioRpcError as error:
-                # Also UNAUTHENTICATED: the token or what vouches for it may be on its way.
+                # Also UNAUTHENTICATED: the token or its verification key may be about to change.
                 reason = f"{error.code().name}: {error.details()}"
-                log.warning("connection lost", reason=reason)
+                log.warning("connection lost", error=reason)
             except OSError as error:
-                log.warning("connection not possible", reason=str(error))
+                log.warning("connection failed", error=str(error))
             failures = 0 if self.connected else failures + 1
             self.connected = False
             await self._sleep(self._backoff.pause(failures))

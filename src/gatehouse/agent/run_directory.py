@@ -1,4 +1,4 @@
-"""The run directory, which is to be short: the paths of Unix sockets under it are limited."""
+"""Run directory with a short path, because Linux limits the paths of Unix sockets."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import tempfile
 from pathlib import Path
 
 SOCKET_PATH_MAX = 107
-"""Bytes that the path of a unix socket may have on Linux (``sun_path`` less its final NUL)."""
+"""Maximum length in bytes of a Unix socket path on Linux (`sun_path` less its final NUL)."""
 
-_LONGEST_NAME = 40
-"""Room left for the names of sockets, ours and those in bundles."""
+_SOCKET_NAME_MAX = 40
+"""Bytes reserved for the names of sockets, of the agent and in file sets."""
 
 
-def short(asked: Path) -> Path:
-    """Give the run directory that is asked for, or a short stand-in for one too long for sockets.
+def short(path: Path) -> Path:
+    """Return `path`, or a short substitute if `path` is too long for sockets.
 
-    The stand-in depends on the path alone, so that a restarted agent finds it again.
+    The substitute depends on the path alone, so a restarted agent finds it again.
     """
-    if len(bytes(asked)) + 1 + _LONGEST_NAME <= SOCKET_PATH_MAX:
-        return asked
-    name = hashlib.sha256(bytes(asked)).hexdigest()[:16]
+    if len(bytes(path)) + 1 + _SOCKET_NAME_MAX <= SOCKET_PATH_MAX:
+        return path
+    name = hashlib.sha256(bytes(path)).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"gatehouse-{name}"

@@ -1,8 +1,9 @@
-"""Keeps companions of a proxy running while a configuration needs them, and told what it needs.
+"""Sidecar processes beside a proxy: keeps them running while the configuration needs them.
 
-A companion (:mod:`gatehouse.companion`) listens on sockets that the proxy's configuration names. It
-is told before the proxy is, so that no worker ever meets a socket that nobody listens on. What it
-is told are directories: generations of NGINX's files, or what an Envoy's agent made of resources.
+A sidecar (:mod:`gatehouse.sidecars`) listens on sockets that the proxy's configuration names. It is
+configured before the proxy, so that no worker ever meets a socket without a listener. Its
+configuration is a list of directories: revisions of NGINX's files, or directories that the Envoy
+agent writes from resources.
 """
 
 from __future__ import annotations
@@ -25,87 +26,92 @@ from gatehouse.agent.timeouts import (
     RESTART_BACKOFF_MAX_SECONDS,
     RESTART_BACKOFF_RESET_SECONDS,
 )
-from gatehouse.runtime.prometheus import Figure
+from gatehouse.runtime.prometheus import Sample
 from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
-from gatehouse.sidecars.authenticator import config as authenticating
+from gatehouse.sidecars.authenticator import config as authenticator
 from gatehouse.sidecars.base import control
-from gatehouse.sidecars.reviewer import config as reviewing
-from gatehouse.sidecars.tls_connector import config as connecting
+from gatehouse.sidecars.reviewer import config as reviewer
+from gatehouse.sidecars.tls_connector import config as tls_connector
 
 log = structlog.get_logger("gatehouse.agent")
 
 CONTROL_TIMEOUT_SECONDS = 10.0
-"""For a start and for reading authorities and certificates; both together take 0.2 s."""
+"""Timeout in seconds of one configuration, including process start and reading certificates, which
+take 0.2 s together.
+"""
 
 STOP_TIMEOUT_SECONDS = 2.0
-"""The proxy has ended by then, and with it every connection that could still be finished."""
+"""Time in seconds for a sidecar to exit. The proxy has exited by then, and with it every
+connection.
+"""
 
 
 class SidecarSpec(msgspec.Struct, frozen=True):
-    """One of the programs that companions are."""
+    """One kind of sidecar."""
 
     name: str
     module: str
-    """What is run; it is given the directory of its sockets, and how long it is to linger."""
+    """Module to run. Its arguments are the socket directory and the linger time in seconds."""
     sockets: str
-    """The directory of its sockets, by a name relative to the run directory, in which proxies run;
-    so configurations can name them."""
+    """Socket directory, relative to the run directory, which is the working directory of proxies.
+    So configurations can name its sockets.
+    """
     file: str
-    """The description that configurations have which need it."""
+    """Name of the config file. A configuration that has it needs this sidecar."""
 
 
 CONNECTOR = SidecarSpec(
-    "connector", "gatehouse.sidecars.tls_connector", connecting.SOCKETS, connecting.FILE
+    "connector", "gatehouse.sidecars.tls_connector", tls_connector.SOCKETS, tls_connector.FILE
 )
 AUTHENTICATOR = SidecarSpec(
-    "authenticator", "gatehouse.sidecars.authenticator", authenticating.SOCKETS, authenticating.FILE
+    "authenticator", "gatehouse.sidecars.authenticator", authenticator.SOCKETS, authenticator.FILE
 )
-REVIEWER = SidecarSpec("reviewer", "gatehouse.sidecars.reviewer", reviewing.SOCKETS, reviewing.FILE)
+REVIEWER = SidecarSpec("reviewer", "gatehouse.sidecars.reviewer", reviewer.SOCKETS, reviewer.FILE)
 
 NGINX_SIDECARS = (CONNECTOR, AUTHENTICATOR)
 ENVOY_SIDECARS = (AUTHENTICATOR, REVIEWER)
 
 
 class SidecarError(Exception):
-    """A companion does not do what a configuration needs; the message says which, and why."""
+    """A sidecar cannot serve a configuration. The message names the sidecar and the reason."""
 
 
 class ConfigRejectedError(SidecarError):
-    """A companion that is well says why it cannot do what it was told."""
+    """A working sidecar rejected its configuration."""
 
 
 class SidecarProcess:
-    """Owns one process, whose files are in the directory ``run``. Raises OSError."""
+    """Owner of one sidecar process with its files in directory `run`. Raises OSError."""
 
-    def __init__(self, kind: SidecarSpec, run: Path, linger: float) -> None:
-        """``linger``: seconds for which sockets stay open that no configuration names any more."""
-        self.name = kind.name
+    def __init__(self, spec: SidecarSpec, run: Path, linger: float) -> None:
+        """`linger`: seconds for which a socket stays open after it is no longer configured."""
+        self.name = spec.name
         self._linger = linger
         self.restarts = 0
-        """How often one died and was replaced, for metrics."""
-        self._kind = kind
-        self._directory = run / kind.sockets
-        self._output = run / f"{kind.name}.log"
+        """Number of times the process died and was replaced, for metrics."""
+        self._spec = spec
+        self._directory = run / spec.sockets
+        self._output = run / f"{spec.name}.log"
         self._run = run
         self.log = ErrorLog(self._output)
-        # Whoever connects there is taken for the proxy.
+        # Every client of these sockets is trusted as the proxy.
         secure_files.make_private_dir(self._directory)
         self._process: WatchedProcess | None = None
         self._answered = False
-        """Whether the process ever took a request; one that did and does no more is ending."""
-        self._wanted: tuple[Path, ...] = ()
-        self._turn = asyncio.Lock()
-        self._appeared = asyncio.Event()
+        """True if the process answered a request. If it then stops answering, it is exiting."""
+        self._configurations: tuple[Path, ...] = ()
+        self._lock = asyncio.Lock()
+        self._process_set = asyncio.Event()
 
     @property
     def running(self) -> bool:
-        """Whether there is a live process."""
+        """Return whether the process is alive."""
         return self._process is not None and not self._process.exited.is_set()
 
     @property
-    def wanted(self) -> bool:
-        """Whether a configuration needs one."""
-        return bool(self._wanted)
+    def needed(self) -> bool:
+        """Return whether a configuration needs the sidecar."""
+        return bool(self._configurations)
 
     def adopt(self) -> None:
         """Take over a process that an earlier agent started, if one runs."""
@@ -115,28 +121,30 @@ class SidecarProcess:
             self._watch(WatchedProcess(pid))
 
     async def serve(self, *configurations: Path) -> None:
-        """Have everything of ``configurations`` served, and soon nothing else.
+        """Serve everything in the directories `configurations`. Other sockets close after `linger`.
 
-        Raises CompanionError, and RefusedError for what is said of them; what was served before
-        still is then.
+        Raises SidecarError, or ConfigRejectedError if the sidecar rejects the configurations. The
+        previous configuration then stays in effect.
         """
-        self._wanted = tuple(each for each in configurations if (each / self._kind.file).exists())
-        async with self._turn:
-            await self._tell()
+        self._configurations = tuple(
+            path for path in configurations if (path / self._spec.file).exists()
+        )
+        async with self._lock:
+            await self._configure()
 
     async def run(self) -> None:
-        """Replace a process that dies while it is needed, until cancelled."""
+        """Replace the process if it dies while it is needed, until cancelled."""
         pause = 0.0
         while True:
-            await self._appeared.wait()
-            process, begun = self._process, time.monotonic()
+            await self._process_set.wait()
+            process, started_at = self._process, time.monotonic()
             assert process is not None
             await process.exited.wait()
-            async with self._turn:
+            async with self._lock:
                 if self._process is process:
                     self._process = None
-                    self._appeared.clear()
-            steady = time.monotonic() - begun > RESTART_BACKOFF_RESET_SECONDS
+                    self._process_set.clear()
+            steady = time.monotonic() - started_at > RESTART_BACKOFF_RESET_SECONDS
             pause = (
                 0.0
                 if steady
@@ -144,73 +152,73 @@ class SidecarProcess:
                     max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
                 )
             )
-            if self._wanted:
+            if self._configurations:
                 log.warning(f"{self.name} died", pid=process.pid)
                 self.restarts += 1
                 await self._replace(pause)
             else:
-                log.info(f"{self.name} ended", pid=process.pid)
+                log.info(f"{self.name} exited", pid=process.pid)
 
     async def _replace(self, pause: float) -> None:
-        while self._wanted and self._process is None:
+        while self._configurations and self._process is None:
             await asyncio.sleep(pause)
             try:
-                async with self._turn:
-                    await self._tell()
+                async with self._lock:
+                    await self._configure()
             except SidecarError as error:
-                log.warning(f"{self.name} not replaced", reason=str(error))
+                log.warning(f"{self.name} not restarted", error=str(error))
                 pause = min(
                     max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
                 )
 
     async def quit(self) -> None:
-        """End it. Call after the proxy ended, and after :meth:`run`."""
-        self._wanted = ()
+        """Stop the process. Call after the proxy has exited and after :meth:`run` has ended."""
+        self._configurations = ()
         if self._process is None:
             return
         self._process.signal(signal.SIGTERM)
         if not await wait_until_gone(frozenset({self._process.pid}), STOP_TIMEOUT_SECONDS):
-            log.warning(f"{self.name} cut short", pid=self._process.pid)
+            log.warning(f"{self.name} killed at stop timeout", pid=self._process.pid)
             self._process.signal(signal.SIGKILL)
         await self._process.exited.wait()
 
-    async def _tell(self) -> None:
-        """Tell the process what is wanted; start one if none listens and something is."""
+    async def _configure(self) -> None:
+        """Send the configurations. Start a process if none listens and there are configurations."""
         started: WatchedProcess | None = None
         position = self.log.position()
         try:
             async with asyncio.timeout(CONTROL_TIMEOUT_SECONDS):
                 while True:
                     try:
-                        error = await control.ask(self._directory, self._wanted)
+                        error = await control.ask(self._directory, self._configurations)
                     except (OSError, EOFError):
-                        if not self._wanted:
+                        if not self._configurations:
                             return
                     else:
                         break
                     if started is not None and started.exited.is_set():
-                        raise self._error(f"it ended at once: {self._last_words(position)}")
+                        raise self._error(f"exited at start: {self._last_message(position)}")
                     if self._process is None or self._process.exited.is_set() or self._answered:
                         started = self._start()
                     await asyncio.sleep(0.01)
-        except TimeoutError as late:
+        except TimeoutError as timeout:
             if self._process is not None:
                 self._process.signal(signal.SIGKILL)
-            raise self._error(f"it did not answer within {CONTROL_TIMEOUT_SECONDS:g} s") from late
+            raise self._error(f"no response within {CONTROL_TIMEOUT_SECONDS:g} s") from timeout
         self._answered = True
         if error:
             raise ConfigRejectedError(f"{self.name}: {error}")
 
-    def _error(self, why: str) -> SidecarError:
-        return SidecarError(f"{self.name}: {why}")
+    def _error(self, reason: str) -> SidecarError:
+        return SidecarError(f"{self.name}: {reason}")
 
-    def _last_words(self, position: int) -> str:
+    def _last_message(self, position: int) -> str:
         lines, _ = self.log.lines(position)
-        return message(lines[-1]) if lines else "it said nothing"
+        return message(lines[-1]) if lines else "no message in its log"
 
     def _start(self) -> WatchedProcess:
-        # -P: nothing is imported from the working directory.
-        program = [sys.executable, "-P", "-m", self._kind.module]
+        # -P: do not import modules from the working directory.
+        program = [sys.executable, "-P", "-m", self._spec.module]
         try:
             with self._output.open("ab") as output:
                 popen = subprocess.Popen(
@@ -222,43 +230,39 @@ class SidecarProcess:
                     cwd=self._run,
                 )
         except OSError as error:
-            raise self._error(f"it cannot be started: {error}") from error
+            raise self._error(f"cannot be started: {error}") from error
         log.info(f"{self.name} started", pid=popen.pid)
         return self._watch(WatchedProcess(popen.pid, popen))
 
     def _watch(self, process: WatchedProcess) -> WatchedProcess:
         self._process, self._answered = process, False
-        self._appeared.set()
+        self._process_set.set()
         return process
 
 
-def create(kinds: Iterable[SidecarSpec], run: Path, drain: float) -> tuple[SidecarProcess, ...]:
-    """Give the owner of each kind's process; raises OSError.
+def create(specs: Iterable[SidecarSpec], run: Path, drain: float) -> tuple[SidecarProcess, ...]:
+    """Return one process owner for each spec. Raises OSError.
 
-    ``drain``: how long connections of the proxy may take to finish, in seconds.
+    `drain`: drain timeout of the proxy's connections in seconds.
     """
-    return tuple(SidecarProcess(kind, run, timeouts.sidecar_drain_seconds(drain)) for kind in kinds)
+    return tuple(SidecarProcess(spec, run, timeouts.sidecar_drain_seconds(drain)) for spec in specs)
 
 
-def start_tasks(group: asyncio.TaskGroup, owners: Sequence[SidecarProcess]) -> None:
-    """Replace those that die, and pass on what they say, for as long as ``group`` lives."""
-    for each in owners:
-        group.create_task(each.run())
-        group.create_task(each.log.forward(each.name))
+def start_tasks(group: asyncio.TaskGroup, processes: Sequence[SidecarProcess]) -> None:
+    """Start tasks in `group` that replace dead sidecars and forward their logs."""
+    for process in processes:
+        group.create_task(process.run())
+        group.create_task(process.log.forward(process.name))
 
 
-CONNECTED_HELP = "1 if the agent is connected to the control plane, else 0."
-"""Help of a metric of all agents."""
-
-
-def metrics(owners: Iterable[SidecarProcess]) -> Iterator[Figure]:
-    """What is measured of companions at this moment."""
+def metrics(processes: Iterable[SidecarProcess]) -> Iterator[Sample]:
+    """Yield the current metrics of the sidecars."""
     name = "gatehouse_agent_sidecar"
-    for each in owners:
-        labels = {"sidecar": each.name}
-        about = "1 if the sidecar is running, else 0."
-        yield Figure(f"{name}_up", about, each.running, labels=labels)
-        about = "1 if the configuration requires the sidecar, else 0."
-        yield Figure(f"{name}_desired", about, each.wanted, labels=labels)
-        about = "Restarts of the sidecar after a crash."
-        yield Figure(f"{name}_restarts", about, each.restarts, "counter", labels)
+    for process in processes:
+        labels = {"sidecar": process.name}
+        text = "1 if the sidecar process runs, else 0."
+        yield Sample(f"{name}_up", text, process.running, labels=labels)
+        text = "1 if the configuration needs the sidecar, else 0."
+        yield Sample(f"{name}_desired", text, process.needed, labels=labels)
+        text = "Sidecar processes that died while they were needed."
+        yield Sample(f"{name}_restarts", text, process.restarts, "counter", labels)

@@ -1,21 +1,21 @@
-"""The authorities that this machine trusts, for policies that ask for these."""
+"""CA certificates of the operating system, for policies that refer to them."""
 
 from __future__ import annotations
 
 import ssl
 from pathlib import Path
 
-_USUAL = (
+_LOCATIONS = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""Debian, Red Hat, SUSE, Alpine."""
+"""CA files of Debian, Red Hat, SUSE and Alpine."""
 
 
 def bundle() -> Path | None:
-    """Give the file of authorities, by SSL_CERT_FILE or where systems have it; None: none."""
-    named = ssl.get_default_verify_paths().cafile
-    candidates = [Path(path) for path in (*([named] if named else ()), *_USUAL)]
+    """Return the CA file named by SSL_CERT_FILE, otherwise one at a usual location, or None."""
+    configured = ssl.get_default_verify_paths().cafile
+    candidates = [Path(path) for path in (*([configured] if configured else ()), *_LOCATIONS)]
     return next((path for path in candidates if path.is_file()), None)

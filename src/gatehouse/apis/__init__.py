@@ -1,5 +1,8 @@
 """The API groups that Gatehouse reads and serves.
 
-:mod:`gatehouse.apis.resources` names every resource once. Each other module holds the typed, frozen
-view of one group's kinds: only the fields that the compiler reads, decoded tolerantly. No I/O.
+:mod:`gatehouse.apis.resources` lists every resource once. :mod:`gatehouse.apis.meta` has the base
+of all kinds, :mod:`gatehouse.apis.selectors` label selectors, and
+:mod:`gatehouse.apis.request_info` requests to a kube-apiserver. Each other module contains the
+typed, frozen kinds of one group, with only the fields that the compiler reads. Decoding is
+tolerant. No I/O.
 """

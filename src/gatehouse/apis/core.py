@@ -1,4 +1,4 @@
-"""Core kinds and EndpointSlices, as far as routing needs them."""
+"""Core kinds and EndpointSlices, with the fields that routing needs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from gatehouse.apis.meta import Resource, View
 
 
 class Namespace(Resource, frozen=True):
-    """Only its labels matter."""
+    """A Namespace, of which only the labels are read."""
 
 
 class Ingress(View, frozen=True):
-    """An address that a load balancer gave to a Service."""
+    """An address that a load balancer assigned to a Service."""
 
     ip: str = ""
     hostname: str = ""
@@ -25,7 +25,7 @@ class LoadBalancer(View, frozen=True):
 
 
 class ServicePort(View, frozen=True):
-    """One port of a Service; ``name`` is how EndpointSlices refer to it."""
+    """A port of a Service. EndpointSlices refer to it by ``name``."""
 
     port: int
     name: str = ""
@@ -38,7 +38,7 @@ class ServiceSpec(View, frozen=True):
 
     ports: tuple[ServicePort, ...] = ()
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
-    """``None`` in so many letters for a headless Service."""
+    """The string ``None`` for a headless Service."""
 
 
 class ServiceStatus(View, frozen=True):
@@ -55,7 +55,8 @@ class Service(Resource, frozen=True):
 
 
 class EndpointPort(View, frozen=True):
-    """One port of all endpoints of a slice; no number: every port (which nobody can dial)."""
+    """A port of all endpoints of a slice. Without a number it means all ports, to which nothing can
+    connect."""
 
     name: str = ""
     port: int | None = None
@@ -63,7 +64,7 @@ class EndpointPort(View, frozen=True):
 
 
 class EndpointConditions(View, frozen=True):
-    """Conditions of an endpoint; unknown readiness counts as ready (EndpointSlice API)."""
+    """Conditions of an endpoint. Unknown readiness counts as ready (EndpointSlice API)."""
 
     ready: bool = True
 
@@ -76,7 +77,7 @@ class Endpoint(View, frozen=True):
 
 
 class EndpointSlice(Resource, frozen=True):
-    """Some of a Service's endpoints, which the label ``kubernetes.io/service-name`` names."""
+    """Endpoints of the Service in the label ``kubernetes.io/service-name``."""
 
     address_type: str = "IPv4"
     ports: tuple[EndpointPort, ...] = ()
@@ -84,7 +85,7 @@ class EndpointSlice(Resource, frozen=True):
 
 
 class Secret(Resource, frozen=True):
-    """A Secret; its data is base64 and never shown."""
+    """A Secret. Its data is base64 and is never logged."""
 
     type: str = "Opaque"
     data: dict[str, str] = msgspec.field(default_factory=dict)

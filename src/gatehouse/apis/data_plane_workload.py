@@ -1,7 +1,8 @@
-"""How a Gateway's data plane is to be run: the part ``kubernetes`` of NginxProxy and DataPlane.
+"""Kubernetes settings of a Gateway's data plane: the field ``kubernetes`` of NginxProxy and
+DataPlane.
 
-Fields and meanings are NGINX Gateway Fabric's. Pieces of Pods are kept as they are written: only
-the API server that takes the Pod judges them.
+Fields and meanings are those of NGINX Gateway Fabric. Parts of Pods are passed on unchanged; the
+API server validates them when the Pod is created.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import msgspec
 from gatehouse.apis.meta import View
 
 Piece = dict[str, Any]
-"""A part of a Kubernetes object, as its author wrote it."""
+"""A part of a Kubernetes object, as written by the user."""
 
 
 class Patch(View, frozen=True):
-    """A change to an object that is made for a Gateway."""
+    """A patch of an object provisioned for a Gateway."""
 
     type: str = "StrategicMerge"
     """``StrategicMerge``, ``Merge`` (RFC 7386) or ``JSONPatch`` (RFC 6902)."""
@@ -48,7 +49,7 @@ class DisruptionBudget(View, frozen=True):
 
 
 class PodOptions(View, frozen=True):
-    """Of the Pods."""
+    """Settings of the Pods."""
 
     termination_grace_period_seconds: int | None = None
     affinity: Piece | None = None
@@ -59,7 +60,7 @@ class PodOptions(View, frozen=True):
 
 
 class Image(View, frozen=True):
-    """Where the container's image is."""
+    """Image of the container."""
 
     repository: str | None = None
     tag: str | None = None
@@ -67,21 +68,21 @@ class Image(View, frozen=True):
 
 
 class HostPort(View, frozen=True):
-    """A port of the node that leads to one of the container."""
+    """A port of the node mapped to a port of the container."""
 
     port: int
     container_port: int
 
 
 class ReadinessProbe(View, frozen=True):
-    """When a Pod gets traffic."""
+    """Readiness probe of the Pods."""
 
     initial_delay_seconds: int | None = None
     period_seconds: int | None = None
 
 
 class ContainerOptions(View, frozen=True):
-    """Of the container with agent and proxy."""
+    """Settings of the container with agent and proxy."""
 
     image: Image = Image()
     resources: Piece | None = None
@@ -92,7 +93,7 @@ class ContainerOptions(View, frozen=True):
 
 
 class DaemonSetOptions(View, frozen=True):
-    """A Pod on each node."""
+    """Settings of a DaemonSet."""
 
     pod: PodOptions = PodOptions()
     container: ContainerOptions = ContainerOptions()
@@ -100,7 +101,7 @@ class DaemonSetOptions(View, frozen=True):
 
 
 class DeploymentOptions(DaemonSetOptions, frozen=True):
-    """So many Pods."""
+    """Settings of a Deployment."""
 
     replicas: int | None = None
     autoscaling: Autoscaling = Autoscaling()
@@ -108,7 +109,7 @@ class DeploymentOptions(DaemonSetOptions, frozen=True):
 
 
 class NodePort(View, frozen=True):
-    """The node port of a listener's port."""
+    """Node port for a listener's port."""
 
     port: int
     listener_port: int
@@ -127,28 +128,28 @@ class ServiceOptions(View, frozen=True):
 
 
 class NetworkOptions(View, frozen=True):
-    """The NetworkPolicy of the Pods; what is None is said by who asks for less."""
+    """Settings of the NetworkPolicy of the Pods. None means that the outer settings apply."""
 
     enable: bool | None = None
-    """Whether there is one."""
+    """Create a NetworkPolicy."""
     metrics_from: tuple[Piece, ...] | None = None
-    """NetworkPolicyPeers that may read measurements; none of them: nobody but the node."""
+    """NetworkPolicyPeers that may read metrics. If empty, only the node may."""
     egress_to: tuple[Piece, ...] | None = None
-    """NetworkPolicyPeers that Pods may reach beside the control plane and the DNS."""
+    """NetworkPolicyPeers that Pods may connect to, in addition to the control plane and DNS."""
     patches: tuple[Patch, ...] | None = None
 
     def over(self, outer: NetworkOptions) -> NetworkOptions:
-        """Give this, with what it does not say as ``outer`` says it."""
-        said = {
+        """Return these settings, with unset fields taken from ``outer``."""
+        present = {
             name: value
             for name in self.__struct_fields__
             if (value := getattr(self, name)) is not None
         }
-        return msgspec.structs.replace(outer, **said)
+        return msgspec.structs.replace(outer, **present)
 
 
 class Workload(View, frozen=True):
-    """Everything; a DaemonSet stands instead of a Deployment."""
+    """All Kubernetes settings. A DaemonSet replaces the Deployment."""
 
     deployment: DeploymentOptions = DeploymentOptions()
     daemon_set: DaemonSetOptions | None = None
@@ -157,19 +158,23 @@ class Workload(View, frozen=True):
 
 
 def over(outer: Any, inner: Any) -> Any:
-    """Put one statement over another: fields within fields, lists and values as a whole.
+    """Merge ``inner`` over ``outer``. Objects are merged field by field; lists and scalars are
+    replaced.
 
-    A Deployment and a DaemonSet exclude each other, so that the inner one takes the place.
+    Deployment and DaemonSet exclude each other: the inner one replaces the outer one.
     """
     if not (isinstance(outer, Mapping) and isinstance(inner, Mapping)):
         return inner
-    kept = {key: value for key, value in outer.items() if key in inner or _stays(key, inner)}
+    remaining = {key: value for key, value in outer.items() if key in inner or _remains(key, inner)}
     return {
-        **kept,
-        **{key: over(outer[key], value) if key in kept else value for key, value in inner.items()},
+        **remaining,
+        **{
+            key: over(outer[key], value) if key in remaining else value
+            for key, value in inner.items()
+        },
     }
 
 
-def _stays(key: str, inner: Mapping[str, Any]) -> bool:
-    rivals = {"deployment": "daemonSet", "daemonSet": "deployment"}
-    return rivals.get(key) not in inner
+def _remains(key: str, inner: Mapping[str, Any]) -> bool:
+    alternatives = {"deployment": "daemonSet", "daemonSet": "deployment"}
+    return alternatives.get(key) not in inner

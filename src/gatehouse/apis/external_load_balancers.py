@@ -1,4 +1,4 @@
-"""ExternalLoadBalancer of ``gatehouse.dev/v1alpha1``, with the defaults of its definition."""
+"""ExternalLoadBalancer of ``gatehouse.dev/v1alpha1``, with the defaults of its CRD."""
 
 from __future__ import annotations
 
@@ -15,66 +15,66 @@ Treatment = Literal["Keep", "Drain", "Remove"]
 
 
 class Host(View, frozen=True):
-    """One NGINX Plus, or one machine where an agent runs NGINX or Envoy."""
+    """An NGINX Plus host, or an external machine whose agent runs NGINX or Envoy."""
 
     url: str = ""
-    """Of its API, without a version: ``https://10.1.1.4:9000/api``."""
+    """URL of its API without a version: ``https://10.1.1.4:9000/api``."""
     name: str = ""
-    """Of a machine; its agent's certificate says the same."""
+    """Name of a machine; the same as in its agent's certificate."""
 
 
 class Listener(View, frozen=True):
-    """A port of a machine, or one name on it, and what answers."""
+    """A port of a machine, or one hostname on it, and the Service behind it."""
 
     port: int
     protocol: Literal["HTTP", "TCP", "UDP", "TLS"]
     upstream: str
-    """Of the ``http`` context for HTTP, of the ``stream`` context for all else."""
+    """Upstream in the ``http`` context for HTTP, otherwise in the ``stream`` context."""
     hostname: str = ""
-    """Of HTTP and TLS: the name asked for; ``*.`` before it covers all below; empty: any."""
+    """Requested hostname for HTTP and TLS. ``*.`` matches all subdomains; empty matches all."""
 
 
 class SecretRef(View, frozen=True):
-    """A Secret of the object's own namespace."""
+    """A Secret in the object's own namespace."""
 
     name: str
     key: str = ""
-    """Empty: the customary one."""
+    """Key in the Secret; empty for the default key."""
 
 
 class Tls(View, frozen=True):
-    """How hosts are spoken to over HTTPS."""
+    """TLS settings of connections to hosts."""
 
     mode: Literal["Verify", "SkipVerify"] = "Verify"
     ca_certificate_ref: SecretRef | None = None
-    """None: the authorities that the system trusts."""
+    """CA certificates; None for those of the system."""
     client_certificate_ref: SecretRef | None = None
     server_name: str = ""
-    """Expected in hosts' certificates instead of what stands in the URL."""
+    """Expected name in hosts' certificates instead of the name in the URL."""
 
 
 class ServiceAnnotation(View, frozen=True):
-    """An annotation that Services must have."""
+    """A required annotation of Services."""
 
     name: str
     value: str | None = None
-    """None: any."""
+    """Required value; None for any."""
 
 
 class Services(View, frozen=True):
-    """Which Services the hosts follow."""
+    """Selection of the Services that the hosts follow."""
 
     namespaces: tuple[str, ...] = ()
-    """Empty: the object's own; ``*``: all."""
+    """Namespaces; empty for the object's own, ``*`` for all."""
     selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
     annotation: ServiceAnnotation | None = None
     port_prefix: str = "nlk-"
     load_balancer_servers: Literal["NodePort", "Ingress"] = "NodePort"
-    """How a Service of type LoadBalancer is reached: like a NodePort one, or by its ingress."""
+    """Endpoints of Services of type LoadBalancer: node ports or their ingress."""
 
 
 class Nodes(View, frozen=True):
-    """Which Nodes are servers of NodePort Services."""
+    """Selection of the Nodes that are servers of NodePort Services."""
 
     selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
     control_plane: bool = False
@@ -84,7 +84,7 @@ class Nodes(View, frozen=True):
 
 
 class Parameters(View, frozen=True):
-    """Of every server; None: NGINX's own default."""
+    """Parameters of every server; None for NGINX's default."""
 
     weight: int | None = None
     max_conns: int | None = None
@@ -98,28 +98,28 @@ class Spec(View, frozen=True):
 
     hosts: tuple[Host, ...] = ()
     type: str = "NginxPlus"
-    """``Nginx`` and ``Envoy``: machines where our agent runs one, which are ours in whole."""
+    """Type of the hosts. ``Nginx`` and ``Envoy`` are machines whose whole configuration is
+    owned."""
     listeners: tuple[Listener, ...] = ()
-    """Of machines."""
+    """Settings of machines."""
     bind_address: str = ""
-    """The one address at which machines listen; empty: all of theirs."""
+    """Address on which machines listen; empty for all addresses."""
     tls: Tls = Tls()
     authorization_secret_ref: SecretRef | None = None
-    """A Secret with the value of the header ``Authorization``."""
+    """Secret with the value of the header ``Authorization``."""
     services: Services = msgspec.field(default_factory=Services)
     nodes: Nodes = msgspec.field(default_factory=Nodes)
     parameters: Parameters = Parameters()
     drain_seconds: int = 0
-    """How long a server that leaves is drained before it is removed."""
+    """Drain time of a server before it is removed."""
     when_empty: Literal["Keep", "Remove"] = "Keep"
-    """What becomes of an upstream whose Service is there, but has nowhere to send traffic."""
+    """Action for an upstream whose Service exists but has no endpoints."""
     deletion_policy: Literal["Retain", "Delete"] = "Delete"
-    """Whether the servers of an upstream stay after its Service is deleted."""
     resync_seconds: int = 300
     timeout_seconds: int = 10
 
 
 class ExternalLoadBalancer(Resource, frozen=True):
-    """Load balancers outside the cluster that follow its Services."""
+    """External load balancers that follow the cluster's Services."""
 
     spec: Spec = msgspec.field(default_factory=Spec)

@@ -1,4 +1,4 @@
-"""Services, their endpoints and Nodes, as far as what stands outside the cluster needs them."""
+"""Services, EndpointSlices and Nodes, with the fields that external load balancers need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ServicePort(View, frozen=True):
     name: str = ""
     protocol: str = "TCP"
     node_port: int = 0
-    """0: none was given."""
+    """Node port; 0 if none is assigned."""
 
 
 class ServiceSpec(View, frozen=True):
@@ -37,7 +37,7 @@ class Service(Base, frozen=True):
 
 
 class EndpointConditions(View, frozen=True):
-    """Conditions of an endpoint; what is not known counts as good (EndpointSlice API)."""
+    """Conditions of an endpoint. Unknown conditions count as good (EndpointSlice API)."""
 
     ready: bool = True
     serving: bool | None = None
@@ -53,7 +53,7 @@ class Endpoint(View, frozen=True):
 
 
 class EndpointSlice(Base, frozen=True):
-    """Some of a Service's endpoints, which the label ``kubernetes.io/service-name`` names."""
+    """Endpoints of the Service in the label ``kubernetes.io/service-name``."""
 
     address_type: str = "IPv4"
     ports: tuple[core.EndpointPort, ...] = ()
@@ -88,9 +88,9 @@ class NodeStatus(View, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether its kubelet says that it is well; one that never said anything is not known."""
-        found = [each.status for each in self.conditions if each.type == "Ready"]
-        return not found or found[0] == "True"
+        """True if the kubelet reports ready, or has not reported yet."""
+        statuses = [each.status for each in self.conditions if each.type == "Ready"]
+        return not statuses or statuses[0] == "True"
 
 
 class Node(Base, frozen=True):

@@ -16,7 +16,7 @@ CONTROLLERS = (NGINX_CONTROLLER, ENVOY_CONTROLLER)
 
 
 class ClassParametersRef(View, frozen=True):
-    """What else a class is configured by."""
+    """Reference to the parameters of a GatewayClass."""
 
     group: str
     kind: str
@@ -54,7 +54,7 @@ class ListenerTls(View, frozen=True):
 
 
 class RouteNamespaces(View, frozen=True):
-    """From which namespaces routes may attach."""
+    """Namespaces from which routes may attach."""
 
     from_: str = msgspec.field(default="Same", name="from")
     selector: LabelSelector | None = None
@@ -68,7 +68,7 @@ class RouteGroupKind(View, frozen=True):
 
 
 class AllowedRoutes(View, frozen=True):
-    """Which routes may attach to a listener."""
+    """Routes that may attach to a listener."""
 
     namespaces: RouteNamespaces = RouteNamespaces()
     kinds: tuple[RouteGroupKind, ...] = ()
@@ -86,47 +86,47 @@ class Listener(View, frozen=True):
 
 
 class AllowedListeners(View, frozen=True):
-    """From which namespaces ListenerSets may attach."""
+    """Namespaces from which ListenerSets may attach."""
 
     namespaces: RouteNamespaces = RouteNamespaces(from_="None")
 
 
 class GatewayAddress(View, frozen=True):
-    """An address that a Gateway asks for; without a value it leaves the choice to us."""
+    """A requested address of a Gateway. Without a value, the controller chooses one."""
 
     type: str = "IPAddress"
     value: str = ""
 
 
 class ClientValidation(View, frozen=True):
-    """How client certificates are checked."""
+    """Client certificate validation."""
 
     ca_certificate_refs: tuple[ObjectReference, ...] = ()
     mode: str = "AllowValidOnly"
 
 
 class FrontendTls(View, frozen=True):
-    """TLS towards clients."""
+    """TLS settings for clients."""
 
     validation: ClientValidation | None = None
 
 
 class PortTls(View, frozen=True):
-    """TLS towards clients, on one port."""
+    """TLS settings for clients on one port."""
 
     port: int
     tls: FrontendTls = FrontendTls()
 
 
 class Frontend(View, frozen=True):
-    """TLS towards clients, on every HTTPS port that has none of its own."""
+    """TLS settings for clients, by default and for single HTTPS ports."""
 
     default: FrontendTls = FrontendTls()
     per_port: tuple[PortTls, ...] = ()
 
 
 class Backend(View, frozen=True):
-    """TLS towards backends."""
+    """TLS settings for backends."""
 
     client_certificate_ref: ObjectReference | None = None
 
@@ -139,7 +139,7 @@ class GatewayTls(View, frozen=True):
 
 
 class ParametersRef(View, frozen=True):
-    """Which object configures a Gateway's infrastructure."""
+    """Reference to the parameters of a Gateway's infrastructure."""
 
     group: str
     kind: str
@@ -147,7 +147,7 @@ class ParametersRef(View, frozen=True):
 
 
 class Infrastructure(View, frozen=True):
-    """``infrastructure`` of a Gateway; its labels and annotations are the provisioner's matter."""
+    """``infrastructure`` of a Gateway. Its labels and annotations are used by the provisioner."""
 
     parameters_ref: ParametersRef | None = None
 
@@ -171,7 +171,7 @@ class Gateway(Resource, frozen=True):
 
 
 class ParentGateway(View, frozen=True):
-    """The Gateway that a ListenerSet adds to."""
+    """The parent Gateway of a ListenerSet."""
 
     name: str
     group: str = GROUP

@@ -1,4 +1,4 @@
-"""HostedAPIServer of ``gatehouse.dev/v1alpha1``, with the defaults of its definition."""
+"""HostedAPIServer of ``gatehouse.dev/v1alpha1``, with the defaults of its CRD."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ParentRef(View, frozen=True):
 
     name: str
     namespace: str = ""
-    """Empty: the object's own."""
+    """Namespace; empty for the object's own."""
     section_name: str = ""
 
 
@@ -26,10 +26,10 @@ class Service(View, frozen=True):
 
 
 class Dns(View, frozen=True):
-    """How its names come into the DNS."""
+    """DNS settings of the hostnames."""
 
     publish: bool = False
-    """Whether a DNSEndpoint is written for external-dns."""
+    """Create a DNSEndpoint for external-dns."""
     ttl_seconds: int = 60
 
 
@@ -43,11 +43,11 @@ class Spec(View, frozen=True):
     """Address to which clients inside the hosted cluster connect, by a node proxy. Empty: none."""
     advertise_port: int = 443
     allowed_sources: tuple[str, ...] = ()
-    """Empty: everybody."""
+    """Allowed client networks; empty for all."""
     dns: Dns = msgspec.field(default_factory=Dns)
 
 
 class HostedAPIServer(Resource, frozen=True):
-    """A kube-apiserver of a cluster that is hosted here."""
+    """The kube-apiserver of a hosted cluster."""
 
     spec: Spec

@@ -1,4 +1,4 @@
-"""Metadata that every kind shares, and the tolerant way in."""
+"""Metadata shared by all kinds, and tolerant decoding."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T", bound="Resource")
 
 
 class View(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of what is read of an object; fields that nobody reads are dropped."""
+    """Base of all views. Unknown fields are dropped."""
 
 
 class OwnerReference(View, frozen=True):
-    """Who an object belongs to."""
+    """An owner reference."""
 
     api_version: str = ""
     kind: str = ""
@@ -24,7 +24,7 @@ class OwnerReference(View, frozen=True):
 
 
 class Meta(View, frozen=True):
-    """``metadata``, without what changes at every write."""
+    """``metadata`` without the fields that change at every write."""
 
     name: str = ""
     namespace: str = ""
@@ -48,14 +48,14 @@ class Resource(View, frozen=True):
 
 
 class Malformed(Resource, frozen=True):
-    """An object that cannot be read: its place is known, and what is wrong with it."""
+    """An object that could not be decoded, with its key and the error."""
 
     kind: str
     message: str
 
 
 def decode(kind: type[T], raw: Mapping[str, Any]) -> T | Malformed:
-    """Read an object; one whose fields have wrong types becomes a :class:`Malformed`."""
+    """Decode an object. Return :class:`Malformed` if fields have wrong types."""
     try:
         return msgspec.convert(_without_nulls(raw), kind)
     except msgspec.ValidationError as error:
@@ -76,7 +76,7 @@ def _metadata(raw: Mapping[str, Any]) -> Meta:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Drop null fields: to Kubernetes they are the same as absent ones."""
+    """Drop null fields, which Kubernetes treats as absent."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):

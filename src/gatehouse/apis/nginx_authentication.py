@@ -1,4 +1,4 @@
-"""AuthenticationFilter of the group ``gateway.nginx.org``, as NGINX Gateway Fabric defines it."""
+"""AuthenticationFilter of the group ``gateway.nginx.org``, as defined by NGINX Gateway Fabric."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from gatehouse.apis.meta import Resource, View
 
 
 class LocalReference(View, frozen=True):
-    """An object of the same namespace."""
+    """Reference to an object in the same namespace."""
 
     name: str
 
 
 class BasicAuth(View, frozen=True):
-    """Names and passwords."""
+    """Basic authentication with names and passwords."""
 
     realm: str
     secret_ref: LocalReference
 
 
 class ClaimRule(View, frozen=True):
-    """A claim and what it may be."""
+    """A claim and its allowed values."""
 
     name: str
     values: tuple[str, ...] = ()
@@ -30,34 +30,34 @@ class ClaimRule(View, frozen=True):
 
 
 class AuthorizationRule(View, frozen=True):
-    """Claims of which all or any must hold."""
+    """Claims of which all or any must match."""
 
     claims: tuple[ClaimRule, ...] = ()
     require: str = "All"
 
 
 class Authorization(View, frozen=True):
-    """Rules of which all or any must hold."""
+    """Rules of which all or any must match."""
 
     rules: tuple[AuthorizationRule, ...] = ()
     require: str = "All"
 
 
 class JwtFile(View, frozen=True):
-    """Keys in a Secret."""
+    """JSON Web Keys in a Secret."""
 
     secret_ref: LocalReference
 
 
 class JwtRemote(View, frozen=True):
-    """Keys that are fetched over HTTPS; ``caCertificateRefs`` name Secrets with ``ca.crt``."""
+    """JSON Web Keys fetched over HTTPS. ``caCertificateRefs`` name Secrets with ``ca.crt``."""
 
     uri: str
     ca_certificate_refs: tuple[LocalReference, ...] = ()
 
 
 class JwtAuth(View, frozen=True):
-    """Signed tokens."""
+    """Authentication by JWT."""
 
     realm: str
     source: str = "File"
@@ -69,14 +69,14 @@ class JwtAuth(View, frozen=True):
 
 
 class OidcSession(View, frozen=True):
-    """How sessions are kept."""
+    """Session settings."""
 
     cookie_name: str | None = None
     timeout: str | None = None
 
 
 class OidcLogout(View, frozen=True):
-    """How sessions end."""
+    """Logout settings."""
 
     uri: str | None = None
     post_logout_uri: str | None = msgspec.field(default=None, name="postLogoutURI")
@@ -85,7 +85,7 @@ class OidcLogout(View, frozen=True):
 
 
 class OidcAuth(View, frozen=True):
-    """Users of an OpenID Connect provider."""
+    """Login with an OpenID Connect provider."""
 
     issuer: str
     client_id: str = msgspec.field(name="clientID")

@@ -1,4 +1,4 @@
-"""Policies and filters of the group ``gateway.nginx.org``, as NGINX Gateway Fabric defines them."""
+"""Policies and filters of the group ``gateway.nginx.org``, as defined by NGINX Gateway Fabric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GROUP = "gateway.nginx.org"
 
 
 class Target(View, frozen=True):
-    """What a policy is about: an object of its own namespace."""
+    """The target of a policy, an object in its own namespace."""
 
     kind: str
     name: str
@@ -24,12 +24,12 @@ class Policy(Resource, frozen=True):
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What it is about."""
+        """Targets of the policy."""
         raise NotImplementedError
 
 
 class ClientBody(View, frozen=True):
-    """Bodies of requests."""
+    """Settings of request bodies."""
 
     max_size: str | None = None
     buffer_size: str | None = None
@@ -37,14 +37,14 @@ class ClientBody(View, frozen=True):
 
 
 class ClientKeepAliveTimeout(View, frozen=True):
-    """How long a connection without a request is kept."""
+    """Timeouts of idle client connections."""
 
     server: str | None = None
     header: str | None = None
 
 
 class ClientKeepAlive(View, frozen=True):
-    """Connections of clients that carry several requests."""
+    """Keep-alive settings of client connections."""
 
     requests: int | None = None
     time: str | None = None
@@ -67,7 +67,7 @@ class ClientSettingsPolicy(Policy, frozen=True):
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What it is about."""
+        """Targets of the policy."""
         return (self.spec.target_ref,)
 
 
@@ -84,19 +84,19 @@ class TargetsPolicy(Policy, frozen=True):
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What it is about."""
+        """Targets of the policy."""
         return self.spec.target_refs
 
 
 class ProxyBuffers(View, frozen=True):
-    """Buffers of an answer."""
+    """Response buffers."""
 
     number: int
     size: str
 
 
 class ProxyBuffering(View, frozen=True):
-    """How answers are read before clients have them."""
+    """Response buffering."""
 
     disable: bool | None = None
     buffer_size: str | None = None
@@ -105,7 +105,7 @@ class ProxyBuffering(View, frozen=True):
 
 
 class ProxyTimeout(View, frozen=True):
-    """Waits for backends."""
+    """Timeouts of backends."""
 
     connect: str | None = None
     read: str | None = None
@@ -126,7 +126,7 @@ class ProxySettingsPolicy(TargetsPolicy, frozen=True):
 
 
 class RateLimitAnswer(View, frozen=True):
-    """What is said of requests that are too many."""
+    """Response to requests over a limit."""
 
     dry_run: bool | None = None
     log_level: str | None = None
@@ -134,7 +134,8 @@ class RateLimitAnswer(View, frozen=True):
 
 
 class RateLimitRule(RateLimitAnswer, frozen=True, kw_only=True):
-    """So many requests for each value of a key; releases before 2.5 have the answer here."""
+    """A request rate for each value of a key. Releases before 2.5 have the response settings
+    here."""
 
     key: str
     rate: str
@@ -145,13 +146,13 @@ class RateLimitRule(RateLimitAnswer, frozen=True, kw_only=True):
 
 
 class LocalRateLimit(View, frozen=True):
-    """Rules of which each instance counts by itself."""
+    """Rules that each instance counts on its own."""
 
     rules: tuple[RateLimitRule, ...] = ()
 
 
 class RateLimit(RateLimitAnswer, frozen=True, kw_only=True):
-    """Rules, and what is said of what breaks them."""
+    """Rules, and the response to requests over the limit."""
 
     local: LocalRateLimit = LocalRateLimit()
 
@@ -169,7 +170,7 @@ class RateLimitPolicy(TargetsPolicy, frozen=True):
 
 
 class UpstreamKeepAlive(View, frozen=True):
-    """Connections to endpoints that carry several requests."""
+    """Keep-alive settings of connections to endpoints."""
 
     connections: int | None = None
     requests: int | None = None
@@ -194,7 +195,7 @@ class UpstreamSettingsPolicy(TargetsPolicy, frozen=True):
 
 
 class Tracing(View, frozen=True):
-    """Spans of requests."""
+    """Tracing of requests."""
 
     strategy: str = ""
 
@@ -243,14 +244,14 @@ class SnippetsPolicy(TargetsPolicy, frozen=True):
 
 
 class TrustedAddress(View, frozen=True):
-    """Who may say which client a connection or request is from."""
+    """A trusted source of client addresses."""
 
     type: str
     value: str
 
 
 class RewriteClientIp(View, frozen=True):
-    """Where the address of a client is taken from."""
+    """Source of the client address."""
 
     mode: str | None = None
     set_ip_recursively: bool | None = msgspec.field(default=None, name="setIPRecursively")
@@ -258,7 +259,7 @@ class RewriteClientIp(View, frozen=True):
 
 
 class GzipSettings(View, frozen=True):
-    """What is special to gzip."""
+    """Settings specific to gzip."""
 
     vary: bool | None = None
     http_version: str | None = None
@@ -267,7 +268,7 @@ class GzipSettings(View, frozen=True):
 
 
 class Compression(View, frozen=True):
-    """Which answers are compressed, and how."""
+    """Compression of responses."""
 
     level: int | None = None
     min_length: int | None = None
@@ -277,7 +278,7 @@ class Compression(View, frozen=True):
 
 
 class Logging(View, frozen=True):
-    """What is logged."""
+    """Logging settings."""
 
     agent_level: str | None = None
 
@@ -308,4 +309,4 @@ class NginxProxy(Resource, frozen=True):
 
 
 class DataPlane(NginxProxy, frozen=True):
-    """A DataPlane of the group ``gatehouse.dev``: the same for any proxy, without NGINX's own."""
+    """A DataPlane of the group ``gatehouse.dev``: the proxy-neutral fields of NginxProxy."""

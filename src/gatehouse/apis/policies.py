@@ -1,4 +1,4 @@
-"""What is beside routes: ReferenceGrant and BackendTLSPolicy."""
+"""ReferenceGrant and BackendTLSPolicy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gatehouse.apis.meta import Resource, View
 
 
 class GrantFrom(View, frozen=True):
-    """Who may refer."""
+    """Source of permitted references."""
 
     group: str
     kind: str
@@ -17,7 +17,7 @@ class GrantFrom(View, frozen=True):
 
 
 class GrantTo(View, frozen=True):
-    """To what; no name: to every object of the kind."""
+    """Target of permitted references. Without a name, all objects of the kind."""
 
     kind: str
     group: str = ""
@@ -38,7 +38,7 @@ class ReferenceGrant(Resource, frozen=True):
 
 
 class PolicyTarget(View, frozen=True):
-    """What a policy is about; ``section_name`` is a Service's port by name."""
+    """The target of a policy. ``section_name`` is the name of a Service's port."""
 
     kind: str
     name: str
@@ -47,7 +47,7 @@ class PolicyTarget(View, frozen=True):
 
 
 class SubjectAltName(View, frozen=True):
-    """A name that must be in a backend's certificate."""
+    """A required name in a backend's certificate."""
 
     type: str
     hostname: str = ""
@@ -55,7 +55,7 @@ class SubjectAltName(View, frozen=True):
 
 
 class BackendValidation(View, frozen=True):
-    """How a backend's certificate is checked."""
+    """Validation of a backend's certificate."""
 
     hostname: str = ""
     ca_certificate_refs: tuple[ObjectReference, ...] = ()

@@ -1,8 +1,8 @@
-"""What a request asks of a kube-apiserver, read from method, path and query as one reads it.
+"""Request attributes of a kube-apiserver, parsed from method, path and query.
 
-The rules are those of ``NewRequestInfo`` in ``k8s.io/apiserver`` 0.36 (``pkg/endpoints/request``),
-with the prefixes of kube-apiserver: ``api`` without groups, ``apis``. A table of requests with what
-that code said of them holds this to it.
+The rules are those of ``NewRequestInfo`` in ``k8s.io/apiserver`` 0.36 (``pkg/endpoints/request``)
+with kube-apiserver's prefixes: ``api`` without groups, and ``apis``. A test compares it with a
+table of requests and the results of that code.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ _OPERATORS = ("!=", "==", "=")
 
 
 class RequestError(ValueError):
-    """A request that a kube-apiserver does not understand."""
+    """A request that a kube-apiserver rejects."""
 
 
 class RequestInfo(msgspec.Struct, frozen=True):
-    """A request, in the terms of authorization."""
+    """Attributes of a request for authorization."""
 
     verb: str
-    """Lower case; the method's own for a request that is not for a resource."""
+    """Lower-case verb. For a request that is not for a resource, the method."""
     path: str
-    """Decoded."""
+    """Decoded path."""
     is_resource: bool = False
     group: str = ""
-    """Empty for the core group."""
+    """API group; empty for the core group."""
     version: str = ""
     resource: str = ""
     subresource: str = ""
     namespace: str = ""
     name: str = ""
-    """Of the path; else, for a list or watch, the one that its field selector requires."""
+    """Name in the path. For a list or watch, the name required by its field selector."""
     parts: tuple[str, ...] = ()
-    """Parts of the path from the resource on."""
+    """Segments of the path from the resource on."""
     verb_in_path: bool = False
-    """The path names the verb: ``watch`` or ``proxy`` before the resource."""
+    """True if the path contains the verb: ``watch`` or ``proxy`` before the resource."""
 
     @property
     def combined(self) -> str:
-        """The resource as rules name it: ``<resource>`` or ``<resource>/<subresource>``."""
+        """The resource in RBAC notation: ``<resource>`` or ``<resource>/<subresource>``."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     @property
     def long_running(self) -> bool:
-        """Whether it lasts as long as its client wants."""
+        """True if the client determines the duration of the request."""
         if self.verb in _LONG_VERBS:
             return True
         if self.is_resource:
@@ -70,9 +70,9 @@ class RequestInfo(msgspec.Struct, frozen=True):
 
 
 def parse(method: str, target: str) -> RequestInfo:
-    """Read a request. ``target``: the path with its query, as on the wire.
+    """Parse a request. ``target`` is the path with its query, as on the wire.
 
-    Raises :class:`RequestError` for one that is answered with an error whatever it would do.
+    Raises :class:`RequestError` for a request that is rejected in any case.
     """
     raw, _, query = target.partition("?")
     if re.search("%(?![0-9A-Fa-f]{2})", raw):
@@ -109,7 +109,7 @@ def parse(method: str, target: str) -> RequestInfo:
 
 
 def _namespace(parts: list[str]) -> tuple[str, list[str]]:
-    """Give the namespace, and the parts from the resource on."""
+    """Return the namespace and the segments from the resource on."""
     if parts[0] != "namespaces" or len(parts) < 2:
         return "", parts
     if len(parts) > 2 and parts[2] not in _OF_NAMESPACES:
@@ -118,24 +118,24 @@ def _namespace(parts: list[str]) -> tuple[str, list[str]]:
 
 
 def _listing(query: str) -> tuple[str, str]:
-    """Give the verb of a request for a collection, and the name that its selector asks for.
+    """Return the verb of a collection request and the name required by its field selector.
 
-    A query that cannot be read asks for no name. Label selectors are not read: the server refuses
-    a bad one whatever else the query says.
+    An invalid query requires no name. Label selectors are not parsed: the server rejects an invalid
+    one regardless of the rest of the query.
     """
-    found = _values(query)
-    watch = found.get("watch", "0")
+    values = _values(query)
+    watch = values.get("watch", "0")
     verb = "list" if watch == "0" or watch.casefold() == "false" else "watch"
     for field in _NUMBERS:
-        if field in found and not _is_number(found[field]):
+        if field in values and not _is_number(values[field]):
             return verb, ""
-    name = _chosen(found.get("fieldSelector", "")) or ""
+    name = _required_name(values.get("fieldSelector", "")) or ""
     bad = name in (".", "..") or "/" in name or "%" in name
     return verb, "" if bad else name
 
 
-def _chosen(selector: str) -> str | None:
-    """Give the name that a field selector asks for; None if none, or if it cannot be read."""
+def _required_name(selector: str) -> str | None:
+    """Return the name that a field selector requires, or None without a valid requirement."""
     try:
         terms = field_terms(selector)
     except SelectorError:
@@ -171,7 +171,7 @@ def _term(term: str) -> tuple[str, str, str | None]:
 
 
 def _unescaped(value: str | None) -> str | None:
-    """Give a value without its escapes; None if they are wrong."""
+    """Return an unescaped value, or None for invalid escapes."""
     if value is None or not re.fullmatch(r"(?:\\[\\,=]|[^\\,=])*", value, re.S):
         return None
     return re.sub(r"\\(.)", r"\1", value, flags=re.S)
@@ -184,14 +184,14 @@ def _is_number(text: str) -> bool:
 
 
 def _values(query: str) -> dict[str, str]:
-    """Give the first value of each key; a pair that is badly encoded counts for nothing."""
-    found: dict[str, str] = {}
+    """Return the first value of each key. Pairs with invalid encoding are ignored."""
+    values: dict[str, str] = {}
     for pair in query.split("&"):
         if not pair or ";" in pair or re.search("%(?![0-9A-Fa-f]{2})", pair):
             continue
         key, _, value = pair.replace("+", " ").partition("=")
-        found.setdefault(_unquoted(key), _unquoted(value))
-    return found
+        values.setdefault(_unquoted(key), _unquoted(value))
+    return values
 
 
 def _unquoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Every resource Gatehouse knows, by the names under which an API server serves it."""
+"""All resources that Gatehouse uses, by the names under which an API server serves them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One resource of one API group and version."""
+    """A resource of one API group and version."""
 
     group: str
-    """Empty for the core group."""
+    """API group; empty for the core group."""
     version: str
     plural: str
     kind: str
@@ -21,7 +21,7 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
-        """Give the URL path: the collection (of all namespaces for None), or one object."""
+        """Return the URL path of a collection (None: of all namespaces) or of one object."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]

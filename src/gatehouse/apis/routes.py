@@ -1,4 +1,4 @@
-"""The five kinds of routes of Gateway API v1, with the defaults of their CRDs."""
+"""The five route kinds of Gateway API v1, with the defaults of their CRDs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gatehouse.apis.meta import Resource, View
 
 
 class ParentRef(View, frozen=True, omit_defaults=True):
-    """What a route attaches to. Kept as written, so that the status can repeat it."""
+    """A parent reference, kept as written so that the status can repeat it."""
 
     name: str
     group: str | None = None
@@ -56,7 +56,7 @@ class HeaderModifier(View, frozen=True):
 
 
 class PathModifier(View, frozen=True):
-    """A new path."""
+    """A replacement of the path."""
 
     type: str
     replace_full_path: str | None = None
@@ -64,7 +64,7 @@ class PathModifier(View, frozen=True):
 
 
 class RequestRedirect(View, frozen=True):
-    """A redirection."""
+    """A redirect."""
 
     scheme: str = ""
     hostname: str = ""
@@ -74,14 +74,14 @@ class RequestRedirect(View, frozen=True):
 
 
 class UrlRewrite(View, frozen=True):
-    """A rewritten request."""
+    """A URL rewrite."""
 
     hostname: str = ""
     path: PathModifier | None = None
 
 
 class Fraction(View, frozen=True):
-    """A share."""
+    """A fraction."""
 
     numerator: int
     denominator: int = 100
@@ -98,7 +98,7 @@ class BackendObject(View, frozen=True):
 
 
 class RequestMirror(View, frozen=True):
-    """A backend that gets a copy of (some) requests."""
+    """A backend that receives a copy of all or some requests."""
 
     backend_ref: BackendObject
     percent: int | None = None
@@ -106,7 +106,7 @@ class RequestMirror(View, frozen=True):
 
 
 class Cors(View, frozen=True):
-    """Which origins may do what."""
+    """CORS settings."""
 
     allow_origins: tuple[str, ...] = ()
     allow_credentials: bool = False
@@ -125,7 +125,7 @@ class ExtensionRef(View, frozen=True):
 
 
 class Filter(View, frozen=True):
-    """One filter; the field that belongs to ``type`` is set."""
+    """A filter. The field that belongs to ``type`` is set."""
 
     type: str
     request_header_modifier: HeaderModifier | None = None
@@ -138,7 +138,7 @@ class Filter(View, frozen=True):
 
 
 class BackendRef(View, frozen=True):
-    """A backend and its share."""
+    """A backend and its weight."""
 
     name: str
     group: str = ""
@@ -157,7 +157,7 @@ class Timeouts(View, frozen=True):
 
 
 class Retry(View, frozen=True):
-    """When a request is tried again."""
+    """Retry settings."""
 
     codes: tuple[int, ...] = ()
     attempts: int | None = None
@@ -165,13 +165,13 @@ class Retry(View, frozen=True):
 
 
 class CookieConfig(View, frozen=True):
-    """Of a session cookie."""
+    """Settings of a session cookie."""
 
     lifetime_type: str = "Session"
 
 
 class SessionPersistence(View, frozen=True):
-    """What keeps a client's requests with one backend."""
+    """Session persistence."""
 
     session_name: str = ""
     type: str = "Cookie"
@@ -205,7 +205,7 @@ class HTTPRoute(Resource, frozen=True):
 
 
 class GrpcMethodMatch(View, frozen=True):
-    """Which calls; an empty service or method stands for all."""
+    """A gRPC method match. An empty service or method matches all."""
 
     type: str = "Exact"
     service: str = ""
@@ -249,7 +249,7 @@ class StreamRule(View, frozen=True):
 
 
 class StreamRouteSpec(View, frozen=True):
-    """``spec`` of a TLSRoute, TCPRoute or UDPRoute; only the first has hostnames."""
+    """``spec`` of a TLSRoute, TCPRoute or UDPRoute. Only a TLSRoute has hostnames."""
 
     parent_refs: tuple[ParentRef, ...] = ()
     hostnames: tuple[str, ...] = ()

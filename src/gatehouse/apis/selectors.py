@@ -1,4 +1,4 @@
-"""Label selectors: what they say, and what they choose."""
+"""Label selectors and their evaluation."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class SelectorRequirement(View, frozen=True):
 
 
 class LabelSelector(View, frozen=True):
-    """A label selector; all of it must hold."""
+    """A label selector. All requirements must match."""
 
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: tuple[SelectorRequirement, ...] = ()
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str] | None) -> bool:
-    """Whether a selector chooses something with these labels."""
+    """Return whether a selector matches these labels."""
     if labels is None or not selector.match_labels.items() <= labels.items():
         return False
     return all(_holds(requirement, labels) for requirement in selector.match_expressions)

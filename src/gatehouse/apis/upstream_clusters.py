@@ -1,7 +1,7 @@
-"""UpstreamCluster and RateLimitCondition of ``proxy.kubegateway.io/v1alpha1``: KubeGateway's API.
+"""UpstreamCluster and RateLimitCondition of ``proxy.kubegateway.io/v1alpha1``, KubeGateway's API.
 
-Every field of its own, those of both spellings of its documents, and references to Secrets. What is
-``str`` here and ends in ``data`` or is a token is base64, as in the object.
+It contains all of its fields, including both spellings in its documentation, and references to
+Secrets. A ``str`` field that ends in ``data`` or is a token is base64, as in the object.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ FEATURE_GATES = "proxy.kubegateway.io/feature-gates"
 """Annotation: ``Name=true|false``, separated by commas."""
 
 GATEWAYS = "gatehouse.dev/gateways"
-"""Annotation: the Gateways that serve a cluster, ``namespace/name``, separated by commas."""
+"""Annotation: Gateways that serve a cluster, ``namespace/name``, separated by commas."""
 
 
 STREAMS = "gatehouse.dev/streams-per-connection"
-"""Annotation: how many requests the servers take on one HTTP/2 connection at a time."""
+"""Annotation: maximum number of concurrent requests on one HTTP/2 connection to a server."""
 
 
 class AnnotatedMeta(Meta, frozen=True):
@@ -30,7 +30,7 @@ class AnnotatedMeta(Meta, frozen=True):
 
 
 class SecretRef(View, frozen=True):
-    """A Secret of any namespace: who writes UpstreamClusters administers the installation."""
+    """A Secret in any namespace: authors of UpstreamClusters administer the installation."""
 
     namespace: str = ""
     name: str = ""
@@ -40,12 +40,12 @@ class Server(View, frozen=True):
     """A kube-apiserver."""
 
     endpoint: str = ""
-    """``http://`` or ``https://``, host and port."""
+    """``http://`` or ``https://`` with host and port."""
     disabled: bool = False
 
 
 class ClientConfig(View, frozen=True):
-    """How the gateway speaks to the servers, and as whom."""
+    """Client settings and credentials of the gateway for the servers."""
 
     insecure: bool = False
     bearer_token: str = ""
@@ -55,10 +55,10 @@ class ClientConfig(View, frozen=True):
     qps: int = 0
     burst: int = 0
     qps_divisor: int = 0
-    """These three are about the gateway's own requests only, which it does not limit."""
+    """These three limit the gateway's own requests, which Gatehouse does not limit."""
     server_name: str = ""
     secret_ref: SecretRef | None = None
-    """``tls.crt`` and ``tls.key``, ``token``, ``ca.crt``: what of them it has."""
+    """Secret with any of ``tls.crt`` and ``tls.key``, ``token``, ``ca.crt``."""
 
     def __repr__(self) -> str:
         return "ClientConfig([redacted])"
@@ -67,14 +67,14 @@ class ClientConfig(View, frozen=True):
 
 
 class SecureServing(View, frozen=True):
-    """TLS towards clients."""
+    """TLS settings for clients."""
 
     key_data: str = ""
     cert_data: str = ""
     client_ca_data: str = msgspec.field(default="", name="clientCAData")
     server_names: tuple[str, ...] = ()
     secret_ref: SecretRef | None = None
-    """``tls.crt`` and ``tls.key``, ``ca.crt`` for clients' certificates: what of them it has."""
+    """Secret with any of ``tls.crt`` and ``tls.key``, ``ca.crt`` for clients' certificates."""
 
     def __repr__(self) -> str:
         return f"SecureServing({self.server_names}, [redacted])"
@@ -87,13 +87,13 @@ class Exempt(View, frozen=True):
 
 
 class MaxRequestsInflight(View, frozen=True):
-    """So many requests at a time."""
+    """Maximum number of concurrent requests."""
 
     max: int = 0
 
 
 class TokenBucket(View, frozen=True):
-    """So many requests a second."""
+    """Maximum number of requests per second."""
 
     qps: int = 0
     burst: int = 0
@@ -104,7 +104,8 @@ class FlowControlSchema(View, frozen=True):
 
     name: str = ""
     strategy: str = ""
-    """Empty or ``local``; ``globalAllocate`` or ``globalCount``: all data planes together."""
+    """Empty or ``local``: per data plane. ``globalAllocate`` or ``globalCount``: for all data
+    planes together."""
     exempt: Exempt | None = None
     max_requests_inflight: MaxRequestsInflight | None = None
     token_bucket: TokenBucket | None = None
@@ -126,7 +127,7 @@ class ServiceAccountRef(View, frozen=True):
 
 
 class Rule(View, frozen=True):
-    """A rule of a policy; ``-`` before a value inverts it, ``*`` alone is everything."""
+    """A rule of a policy. ``-`` before a value inverts it, ``*`` alone matches everything."""
 
     verbs: tuple[str, ...] = ()
     api_groups: tuple[str, ...] = ()
@@ -139,19 +140,19 @@ class Rule(View, frozen=True):
 
 
 class DispatchPolicy(View, frozen=True):
-    """Where the requests go that one of its rules matches."""
+    """A dispatch policy: servers for the requests that match one of its rules."""
 
     strategy: str = "RoundRobin"
     upstream_subset: tuple[str, ...] = ()
     upsteam_subset: tuple[str, ...] = ()
-    """The spelling of KubeGateway's documents."""
+    """Spelling in KubeGateway's documentation."""
     rules: tuple[Rule, ...] = ()
     flow_control_schema_name: str = ""
     log_mode: str = ""
 
     @property
     def subset(self) -> tuple[str, ...]:
-        """The endpoints that may answer, in either spelling; empty for all."""
+        """Endpoints of the policy in either spelling; empty for all."""
         return self.upstream_subset or self.upsteam_subset
 
 
@@ -173,7 +174,7 @@ class UpstreamClusterSpec(View, frozen=True):
 
 
 class UpstreamCluster(Resource, frozen=True):
-    """The kube-apiservers of one cluster; its name is the host under which they are reached."""
+    """The kube-apiservers of one cluster. Its name is the hostname under which they are served."""
 
     metadata: AnnotatedMeta
     spec: UpstreamClusterSpec = UpstreamClusterSpec()

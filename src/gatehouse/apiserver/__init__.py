@@ -1,18 +1,19 @@
-"""The embedded API server: one that kubectl and client libraries take for a real one.
+"""Embedded Kubernetes API server, compatible with kubectl and client libraries.
 
-A request's way, and the packages it passes:
+Packages, in the order in which a request passes them:
 
-- :mod:`http`: paths, queries and bodies in; objects, lists, tables, streams and Status out;
-- :mod:`identity`: who asks; :mod:`rbac`: whether they may;
-- :mod:`objects`: the verbs on plain dicts, admission, deletion, what is served;
-- :mod:`structural`: structural schemas: pruning, defaults, validation, rules in CEL;
-- :mod:`builtin`: the kinds of Kubernetes; :mod:`bundled`: definitions that come along;
-  :mod:`quantities`: how Kubernetes writes numbers such as ``500m``;
-- :mod:`policies`: ValidatingAdmissionPolicies; :mod:`patches`; :mod:`fields`: who owns what;
-- :mod:`storage`: the newest state and the recent past in memory, over SQLite or etcd;
-- :mod:`controllers`: what a cluster's controllers do: namespaces, garbage, Services, Deployments;
-- :mod:`serve`: the process.
+- :mod:`main`: process set-up and graceful shutdown;
+- :mod:`http`: requests, responses, watches, tables, discovery, OpenAPI, metrics, audit log;
+- :mod:`identity`: authentication; :mod:`rbac`: authorization;
+- :mod:`objects`: verbs on plain dicts, admission, deletion, CRDs, served resources;
+- :mod:`structural`: structural schemas: pruning, defaults, validation, CEL rules;
+- :mod:`builtin`: built-in kinds of Kubernetes; :mod:`bundled`: CRDs installed at start;
+- :mod:`admission_policies`: ValidatingAdmissionPolicies; :mod:`patches`: JSON and strategic
+  patches; :mod:`fields`: managed fields and server-side apply;
+- :mod:`storage`: current state and recent history in memory, over SQLite or etcd;
+- :mod:`controllers`: namespaces, garbage collection, Services, Deployments and others;
+- :mod:`quantities`: numbers such as ``500m``; :mod:`errors`: failures as Status objects.
 
-A new built-in kind: a line in :mod:`builtin.kinds`. Never here: what an object means to Gatehouse,
-and anything that imports the rest of it.
+A new built-in kind is a line in :mod:`builtin.kinds`. Never here: what an object means to
+Gatehouse, and imports of other parts of Gatehouse.
 """

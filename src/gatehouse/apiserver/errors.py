@@ -1,4 +1,4 @@
-"""Failures as the ``Status`` objects that clients expect."""
+"""Failures as `Status` objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One violation, with the field it is about."""
+    """One violation and the field it concerns."""
 
     reason: str
     message: str
@@ -17,7 +17,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class ApiError(Exception):
-    """A request that ends with a Status other than success."""
+    """A request failure, answered with a Status object."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class ApiError(Exception):
         self.kind, self.group, self.name, self.causes = kind, group, name, tuple(causes)
         self.uid = ""
         self.retry_after = 0
-        """Seconds after which to try again; 0: not said."""
+        """Delay in seconds before a retry; 0 for none."""
         self.metadata: dict[str, Any] = {}
         self.headers: dict[str, str] = {}
-        """Further header fields of the response."""
+        """Additional response headers."""
 
     def status(self) -> dict[str, Any]:
-        """Give the Status object."""
+        """Return the Status object."""
         details: dict[str, Any] = {}
         for key in ("name", "group", "kind", "uid"):
             if getattr(self, key):
@@ -64,21 +64,21 @@ class ApiError(Exception):
 
 
 def not_found(plural: str, group: str, name: str) -> ApiError:
-    """404 for an object."""
+    """Build a 404 for a missing object."""
     qualified = f"{plural}.{group}" if group else plural
     message = f'{qualified} "{name}" not found'
     return ApiError(404, "NotFound", message, kind=plural, group=group, name=name)
 
 
 def already_exists(plural: str, group: str, name: str) -> ApiError:
-    """409 for a create."""
+    """Build a 409 for a create of an existing object."""
     qualified = f"{plural}.{group}" if group else plural
     message = f'{qualified} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, kind=plural, group=group, name=name)
 
 
 def conflict(plural: str, group: str, name: str, why: str = "") -> ApiError:
-    """409 for an update of what is no longer the newest."""
+    """Build a 409 for an update of an outdated version of an object."""
     qualified = f"{plural}.{group}" if group else plural
     why = why or (
         "the object has been modified; please apply your changes to the latest version "
@@ -89,7 +89,7 @@ def conflict(plural: str, group: str, name: str, why: str = "") -> ApiError:
 
 
 def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
-    """422 with one cause per violation."""
+    """Build a 422 with one cause per violation."""
     qualified = f"{kind}.{group}" if group else kind
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     whole = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -103,12 +103,12 @@ def bad_request(message: str) -> ApiError:
 
 
 def expired(message: str) -> ApiError:
-    """410: the revision is older than what is remembered."""
+    """Build a 410 for a revision that is older than the retained history."""
     return ApiError(410, "Expired", message)
 
 
 def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
-    """403 for an object."""
+    """Build a 403 for an object."""
     qualified = f"{plural}.{group}" if group else plural
     shown = f' "{name}"' if name else ""
     message = f"{qualified}{shown} is forbidden: {why}"
@@ -116,7 +116,7 @@ def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
 
 
 def too_large_version(wanted: int, current: int) -> ApiError:
-    """504: the revision asked for has not been reached."""
+    """Build a 504 for a requested revision that has not been reached."""
     message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     cause = Cause("ResourceVersionTooLarge", "Too large resource version", "")
     error = ApiError(504, "Timeout", message, causes=[cause])
@@ -125,7 +125,7 @@ def too_large_version(wanted: int, current: int) -> ApiError:
 
 
 def unavailable(message: str) -> ApiError:
-    """503."""
+    """Build a 503."""
     error = ApiError(503, "ServiceUnavailable", message)
     error.retry_after = 1
     return error

@@ -1,4 +1,4 @@
-"""The process: storage, TLS, the parts, a graceful end."""
+"""API server process: storage, TLS, server components, graceful shutdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gatehouse.apiserver.controllers.context import Context
 from gatehouse.apiserver.controllers.deployments import Deployments
 from gatehouse.apiserver.controllers.endpoint_slices import EndpointSliceController
 from gatehouse.apiserver.controllers.garbage_collector import GarbageCollector
-from gatehouse.apiserver.controllers.leader_election import Leadership
+from gatehouse.apiserver.controllers.leader_election import LeaderElector
 from gatehouse.apiserver.controllers.namespaces import Namespaces
 from gatehouse.apiserver.controllers.service_ips import ServiceIPAllocator
 from gatehouse.apiserver.controllers.work_queue import WorkQueue
@@ -48,27 +48,27 @@ from gatehouse.apiserver.storage.store import Store
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-MOST_BYTES = 3 * 1024 * 1024
-"""Of a request's body, as Kubernetes limits it."""
+MAX_BODY_BYTES = 3 * 1024 * 1024
+"""Maximum size of a request body, the limit of kube-apiserver."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How the server runs."""
+    """Settings of the API server."""
 
     storage: str
-    """A directory for SQLite, or ``etcd://host:port,…/prefix?ca=…``."""
+    """A directory for SQLite, or `etcd://host:port,…/prefix?ca=…`."""
     bind: str
-    """``host:port``; port 0: any."""
+    """Listen address as `host:port`. Port 0 selects a free port."""
     tls_cert: Path
     tls_key: Path
     client_ca: Path
-    """CA of client certificates."""
+    """CA that verifies client certificates."""
     token_key: Path | None = None
-    """EC P-256 key, PEM, with which the signing of tokens begins."""
+    """EC P-256 key in PEM, used as the first token signing key."""
     token_file: Path | None = None
-    """Static tokens."""
+    """File of static tokens."""
     encryption_keys: Path | None = None
-    """Keys that seal Secrets at rest."""
+    """File of keys that encrypt Secrets at rest."""
     audit_log: Path | None = None
     audit_reads: bool = False
     anonymous: bool = False
@@ -96,9 +96,9 @@ class Server:
         self.keys = Keys()
         bootstrap.follow_keys(self.context, self.keys)
         tokens = Tokens(self.keys, store)
-        known = static_tokens.load(options.token_file) if options.token_file else {}
+        tokens_by_secret = static_tokens.load(options.token_file) if options.token_file else {}
         self._started = False
-        self._workers = self._controllers()
+        self._work_queues = self._controllers()
         metrics = Metrics(store)
         self.audit = (
             Audit(options.audit_log, reads=options.audit_reads) if options.audit_log else None
@@ -110,10 +110,12 @@ class Server:
                 registry=registry,
                 verbs=verbs,
                 resources=Resources(store, verbs, deletion, stop),
-                authenticator=Authenticator(tokens, store, known, anonymous=options.anonymous),
+                authenticator=Authenticator(
+                    tokens, store, tokens_by_secret, anonymous=options.anonymous
+                ),
                 authorizer=authorizer,
                 tokens=tokens,
-                documents=NonResourceHandlers(registry, self.keys, metrics, checks),
+                nonresource=NonResourceHandlers(registry, self.keys, metrics, checks),
                 metrics=metrics,
                 logs=PodLogs(options.pod_logs, stop),
                 audit=self.audit,
@@ -124,16 +126,16 @@ class Server:
     def _controllers(self) -> list[WorkQueue]:
         context = self.context
         return [
-            Namespaces(context).worker,
-            GarbageCollector(context).worker,
-            custom_resources.Cleanup(context).worker,
-            rbac.Aggregation(context).worker,
-            EndpointSliceController(context).worker,
-            Deployments(context).worker,
+            Namespaces(context).queue,
+            GarbageCollector(context).queue,
+            custom_resources.Cleanup(context).queue,
+            rbac.Aggregation(context).queue,
+            EndpointSliceController(context).queue,
+            Deployments(context).queue,
         ]
 
     async def bootstrap(self) -> None:
-        """Make what a server always has."""
+        """Create bootstrap objects, rotate token keys, and encrypt Secrets with the newest key."""
         await bootstrap.prepare(self.context)
         key = self._options.token_key
         first = await asyncio.to_thread(key.read_bytes) if key else None
@@ -142,16 +144,16 @@ class Server:
         self._started = True
 
     async def work(self) -> None:
-        """Run the controllers for ever, where no other server does."""
+        """Run the controllers until cancelled; on the leader only if the storage is shared."""
         if self.store.shared:
-            await Leadership(self.context).run(self._control)
+            await LeaderElector(self.context).run(self._control)
         else:
             await self._control()
 
     async def _control(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for worker in self._workers:
-                group.create_task(worker.run())
+            for queue in self._work_queues:
+                group.create_task(queue.run())
             group.create_task(self._rotate())
 
     async def _rotate(self) -> None:
@@ -167,38 +169,41 @@ class Server:
 
     async def _is_started(self) -> None:
         if not self._started:
-            raise RuntimeError("not finished")
+            raise RuntimeError("not complete")
 
 
 async def run(
     options: Options, stop: asyncio.Event, ready: Callable[[int], None] | None = None
 ) -> None:
-    """Serve until ``stop``; ``ready`` is given the port. Raises OSError if it cannot be had."""
+    """Serve until `stop` is set; call `ready` with the port. Raises OSError if binding fails."""
     store = await factory.open_store(options.storage, options.encryption_keys)
     server = Server(store, options, stop)
     await server.bootstrap()
-    # No router: the paths are the API's own matter, and read once.
-    # Compressed bodies are refused, so nothing inflates them, not even to skip them.
-    front = web.Server(
-        server.handler.handle, request_factory=_request, access_log=None, auto_decompress=False
+    # No router: `Handler` parses paths itself, once. Compressed bodies are rejected, so nothing
+    # inflates them, not even to discard them.
+    server_factory = web.Server(
+        server.handler.handle,
+        request_factory=_build_request,
+        access_log=None,
+        auto_decompress=False,
     )
-    runner = web.ServerRunner(front, shutdown_timeout=2.0)
+    runner = web.ServerRunner(server_factory, shutdown_timeout=2.0)
     await runner.setup()
     host, _, port = options.bind.rpartition(":")
-    site = web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=_tls(options))
-    working = asyncio.create_task(server.work())
+    site = web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=_tls_context(options))
+    controllers = asyncio.create_task(server.work())
     try:
         await site.start()
-        chosen = runner.addresses[0][1]
-        log.info("serving", bind=f"{host}:{chosen}", revision=store.revision)
+        bound_port = runner.addresses[0][1]
+        log.info("serving", bind=f"{host}:{bound_port}", revision=store.revision)
         if ready is not None:
-            ready(chosen)
+            ready(bound_port)
         stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait({stopped, working}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({stopped, controllers}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
     finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+        controllers.cancel()
+        await asyncio.gather(controllers, return_exceptions=True)
         await runner.cleanup()
         await store.close()
         if server.audit is not None:
@@ -206,7 +211,7 @@ async def run(
         log.info("stopped")
 
 
-def _request(
+def _build_request(
     message: RawRequestMessage,
     payload: StreamReader,
     protocol: web.RequestHandler,
@@ -215,11 +220,11 @@ def _request(
 ) -> web.BaseRequest:
     return web.BaseRequest(
         message, payload, protocol, writer, task, asyncio.get_running_loop(),
-        client_max_size=MOST_BYTES,
+        client_max_size=MAX_BODY_BYTES,
     )  # fmt: skip
 
 
-def _tls(options: Options) -> ssl.SSLContext:
+def _tls_context(options: Options) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(options.client_ca))
     context.load_cert_chain(options.tls_cert, options.tls_key)
     # A client without a certificate may still have a token.

@@ -1,6 +1,7 @@
-"""Quantities such as ``500m`` or ``1.5Gi``: what they are, and how Kubernetes writes them.
+"""Parser and canonical form of quantities such as `500m` or `1.5Gi`.
 
-``k8s.io/apimachinery/pkg/api/resource``: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+`k8s.io/apimachinery/pkg/api/resource`:
+https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from decimal import Decimal, DecimalException
 from typing import Any
 
 KEYWORD = "x-gatehouse-quantity"
-"""Marks a field of a built-in kind that holds a quantity."""
+"""Schema keyword that marks quantity fields of built-in kinds."""
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -22,59 +23,59 @@ _QUANTITY = re.compile(
     r"(?:[eE](?P<power>[+-]?[0-9]+)|(?P<suffix>[numkMGTPE]|[KMGTPE]i|))"
 )
 
-_LEAST = -9
-"""The power of ten of the smallest quantity; what is finer is rounded away from zero."""
+_MIN_POWER = -9
+"""Power of ten of the smallest quantity. Smaller fractions are rounded away from zero."""
 
-_MOST = 2**63 - 1
-_DIGITS = 18
-"""Digits of numbers that Kubernetes keeps as they were written, if they look canonical."""
+_MAX_VALUE = 2**63 - 1
+_MAX_CANONICAL_DIGITS = 18
+"""Maximum number of digits for which Kubernetes keeps a canonical-looking text unchanged."""
 
-_LONGEST = 1024
-"""Characters; what is longer is no quantity that anybody means."""
+_MAX_LENGTH = 1024
+"""Maximum length in characters. Longer texts are not accepted as quantities."""
 
 
 def quantity(text: str) -> Decimal:
-    """Read a quantity such as ``1.5Gi``. Raises ValueError."""
-    found = _match(text)
-    number = Decimal(f"{found['sign']}{found['whole'] or 0}.{found['rest'] or 0}")
-    if found["suffix"] in _BINARY:
-        return number * Decimal(1 << _BINARY[found["suffix"]])
+    """Parse a quantity such as `1.5Gi`. Raises ValueError."""
+    matched = _match(text)
+    number = Decimal(f"{matched['sign']}{matched['whole'] or 0}.{matched['rest'] or 0}")
+    if matched["suffix"] in _BINARY:
+        return number * Decimal(1 << _BINARY[matched["suffix"]])
     try:
-        return number * Decimal(f"1e{_power(found)}")
+        return number * Decimal(f"1e{_power(matched)}")
     except DecimalException as error:
         raise ValueError(f"not a quantity: {text}") from error
 
 
 def canonical(value: str | float) -> str:
-    """Give a quantity as a kube-apiserver answers it: ``0.5`` is ``500m``.
+    """Return a quantity in the form in which kube-apiserver returns it: `0.5` becomes `500m`.
 
-    What no suffix is large enough for is left as it was written; Go loses its powers of ten.
+    A number that is too large for every suffix is returned unchanged; Go loses its powers of ten.
     Raises ValueError.
     """
-    text = _written(value) if isinstance(value, int | float) else value.strip()
-    found = _match(text)
-    whole, rest = found["whole"].lstrip("0") or "0", found["rest"] or ""
+    text = _format_number(value) if isinstance(value, int | float) else value.strip()
+    matched = _match(text)
+    whole, rest = matched["whole"].lstrip("0") or "0", matched["rest"] or ""
     digits = whole + rest
-    number, power, binary = int(digits), -len(rest), _BINARY.get(found["suffix"])
+    number, power, binary = int(digits), -len(rest), _BINARY.get(matched["suffix"])
     if not number:
         return "0"
     if binary is None:
-        power += _power(found)
-    if _is_kept(digits, power, binary):
+        power += _power(matched)
+    if _is_unchanged(digits, power, binary):
         return text
-    sign = "-" if found["sign"] == "-" else ""
+    sign = "-" if matched["sign"] == "-" else ""
     if binary is not None:
-        number, power = _times(number, power, 2**binary)
-        if number > _MOST * 10**-power:
-            number, power = _MOST, 0
+        number, power = _multiply(number, power, 2**binary)
+        if number > _MAX_VALUE * 10**-power:
+            number, power = _MAX_VALUE, 0
         if power == 0 and number >= 1024:
             return sign + _in_binary(number)
-    shown = _in_decimal(number, power, exponent=found["power"] is not None)
-    return text if shown is None else sign + shown
+    formatted = _in_decimal(number, power, exponent=matched["power"] is not None)
+    return text if formatted is None else sign + formatted
 
 
 def canonical_or_same(value: Any) -> Any:
-    """Give a quantity in canonical form, and anything else as it is, for validation to name."""
+    """Return a quantity in canonical form. Other values are returned unchanged, for validation."""
     try:
         return canonical(value) if isinstance(value, str | int | float) else value
     except ValueError:
@@ -82,44 +83,44 @@ def canonical_or_same(value: Any) -> Any:
 
 
 def is_quantity(text: str) -> bool:
-    """Whether a text is a quantity."""
-    return _found(text) is not None
+    """Return whether a text is a quantity."""
+    return _fullmatch(text) is not None
 
 
-def _found(text: str) -> re.Match[str] | None:
-    return _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+def _fullmatch(text: str) -> re.Match[str] | None:
+    return _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
 
 
 def _match(text: str) -> re.Match[str]:
-    found = _found(text)
-    if found is None:
+    matched = _fullmatch(text)
+    if matched is None:
         raise ValueError("quantities must match the regular expression of resource quantities")
-    return found
+    return matched
 
 
-def _power(found: re.Match[str]) -> int:
-    return _DECIMAL[found["suffix"]] if found["power"] is None else int(found["power"])
+def _power(matched: re.Match[str]) -> int:
+    return _DECIMAL[matched["suffix"]] if matched["power"] is None else int(matched["power"])
 
 
-def _written(value: float) -> str:
-    """Give a number as Go writes it in JSON, which is what kubectl sends of YAML."""
+def _format_number(value: float) -> str:
+    """Format a number as Go's JSON encoder does, which kubectl uses to convert YAML."""
     if isinstance(value, float) and (1e-6 <= abs(value) < 1e21 or value == 0):
         return format(Decimal(repr(value)), "f").removesuffix(".0")
     return str(value)
 
 
-def _is_kept(digits: str, power: int, binary: int | None) -> bool:
-    """Whether Kubernetes answers the very text: its test for what is canonical is a quick one."""
+def _is_unchanged(digits: str, power: int, binary: int | None) -> bool:
+    """Return whether Kubernetes keeps the text unchanged: its quick test for canonical texts."""
     if binary is not None:
-        room = 15 - len(digits) - binary * 3 // 10 - 1
-        return power == 0 and room >= 0 and int(digits) % 8 != 0
-    if len(digits) > _DIGITS or power < _LEAST:
+        spare_digits = 15 - len(digits) - binary * 3 // 10 - 1
+        return power == 0 and spare_digits >= 0 and int(digits) % 8 != 0
+    if len(digits) > _MAX_CANONICAL_DIGITS or power < _MIN_POWER:
         return False
     return power % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
 
 
-def _times(number: int, power: int, factor: int) -> tuple[int, int]:
-    """Multiply, and take the zeros at the end into the power, up to a whole number."""
+def _multiply(number: int, power: int, factor: int) -> tuple[int, int]:
+    """Multiply, and move trailing zeros into the power, up to power 0."""
     number *= factor
     while power < 0 and number % 10 == 0:
         number, power = number // 10, power + 1
@@ -134,10 +135,10 @@ def _in_binary(number: int) -> str:
 
 
 def _in_decimal(number: int, power: int, *, exponent: bool) -> str | None:
-    """Write ``number`` times ten to the ``power``; None where no suffix is large enough."""
-    if power < _LEAST:
-        lost = min(_LEAST - power, len(str(number)) + 1)
-        number, power = -(-number // 10**lost), _LEAST
+    """Format `number` times ten to the `power`; None if no suffix is large enough."""
+    if power < _MIN_POWER:
+        lost = min(_MIN_POWER - power, len(str(number)) + 1)
+        number, power = -(-number // 10**lost), _MIN_POWER
     while number % 10 == 0:
         number, power = number // 10, power + 1
     number, power = number * 10 ** (power % 3), power - power % 3

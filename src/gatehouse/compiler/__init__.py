@@ -4,6 +4,6 @@
 - :mod:`~gatehouse.compiler.ir`: the proxy-neutral configuration of one Gateway.
 - :mod:`~gatehouse.compiler.backends`: IR to configuration of one kind of proxy.
 
-The same snapshot always gives the same bytes. Delivery belongs to :mod:`gatehouse.transports`,
-the control loop to :mod:`gatehouse.controller`.
+Equal snapshots always give identical bytes. Never here: delivery (:mod:`gatehouse.transports`) or
+the control loop (:mod:`gatehouse.controller`).
 """

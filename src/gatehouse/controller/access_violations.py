@@ -1,4 +1,4 @@
-"""What agents asked for and may not have, told to the authors of the objects concerned."""
+"""Events for agents that request data of another Gateway."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ REASON = "UnauthorizedAgent"
 def record_unauthorized_request(
     recorder: Recorder,
     published_for: Callable[[str], Mapping[str, Any] | None],
-    trespass: UnauthorizedRequest,
+    request: UnauthorizedRequest,
 ) -> None:
-    """Note a trespass on what the agent serves, and on that whose property was asked for.
+    """Record a Warning on the object the agent serves and on the object it requested data of.
 
-    ``published_for`` gives an object by the name under which its configuration is delivered. Equal
-    trespasses are one Event with a count.
+    ``published_for`` returns the object whose configuration is delivered under a name. Equal
+    requests are one Event with a count.
     """
-    own = trespass.identity.gateway
-    who = _who(own, trespass.identity.instance)
-    messages = {own: f"{who} {trespass.what} of another Gateway, and was refused."}
-    if trespass.gateway:
-        owner = own if is_machines(own) else f"Gateway {own}"
-        what = f"{trespass.what} of this one"
-        messages[trespass.gateway] = f"{who} of {owner} {what}, and was refused."
+    agent_owner = request.identity.gateway
+    agent = _agent_text(agent_owner, request.identity.instance)
+    messages = {agent_owner: f"{agent} {request.what} of another Gateway, and was refused."}
+    if request.gateway:
+        owner_text = agent_owner if is_machines(agent_owner) else f"Gateway {agent_owner}"
+        what = f"{request.what} of this one"
+        messages[request.gateway] = f"{agent} of {owner_text} {what}, and was refused."
     for name, message in messages.items():
-        found = published_for(name)
-        if found is not None:
-            recorder.record(found, "Warning", REASON, message)
+        regarding = published_for(name)
+        if regarding is not None:
+            recorder.record(regarding, "Warning", REASON, message)
 
 
-def _who(gateway: str, instance: str) -> str:
+def _agent_text(gateway: str, instance: str) -> str:
     if is_machines(gateway):
         return f"Machine {instance}"
     return f"Pod {gateway.partition('/')[0]}/{instance}"

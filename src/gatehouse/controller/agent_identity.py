@@ -1,4 +1,4 @@
-"""Who an agent is: its ServiceAccount token, reviewed by the API server, names its Gateway."""
+"""Agent identities: the API server reviews an agent's token, which names its Gateway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gatehouse.kube import client as kube
 from gatehouse.transports import server as agents
 
 POD_NAME = "authentication.kubernetes.io/pod-name"
-"""Key of TokenReview's ``extra`` under which a bound token names its Pod."""
+"""Key in ``extra`` of a TokenReview with the Pod name of a bound token."""
 
 _PREFIX = "system:serviceaccount:"
 
@@ -18,7 +18,7 @@ ServiceAccounts = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 class Identities:
-    """Authenticates agents. The Gateway follows from the token, never from what a client says."""
+    """Authenticates agents. The Gateway follows from the token, never from other client data."""
 
     def __init__(
         self, client: kube.Client, audience: str, service_accounts: Callable[[], ServiceAccounts]
@@ -28,22 +28,23 @@ class Identities:
         self._service_accounts = service_accounts
 
     async def authenticate(self, token: str) -> agents.Identity:
-        """Give the identity behind ``token``; raises Denied, or Unavailable when unsure."""
+        """Return the identity that ``token`` proves.
+
+        Raises Denied if it proves none, Unavailable if that cannot be determined now.
+        """
         try:
             review = await self._client.review_token(token, [self._audience])
         except kube.ApiError as error:
-            raise agents.Unavailable(f"the token could not be reviewed: {error}") from error
+            raise agents.Unavailable(f"token review failed: {error}") from error
         if not review.authenticated:
-            raise agents.Denied(review.error or "the token is not valid for this audience")
+            raise agents.Denied(review.error or "token is not valid for this audience")
         if not review.username.startswith(_PREFIX):
-            raise agents.Denied(f"{review.username} is no ServiceAccount")
+            raise agents.Denied(f"{review.username} is not a ServiceAccount")
         namespace, _, name = review.username.removeprefix(_PREFIX).partition(":")
         gateway = gateway_of(namespace, name, self._service_accounts())
         if gateway is None:
-            # The informer may be behind: the agent shall try again, not give up.
-            raise agents.Unavailable(
-                f"ServiceAccount {namespace}/{name} belongs to no known Gateway"
-            )
+            # The informer may lag behind: the agent must retry, not give up.
+            raise agents.Unavailable(f"no Gateway found for ServiceAccount {namespace}/{name}")
         pods = review.extra.get(POD_NAME, ())
         # A data plane's Deployment has the name of its ServiceAccount.
         owner = f"{namespace}_{name}"

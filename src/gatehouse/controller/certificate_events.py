@@ -1,4 +1,4 @@
-"""Events of certificates that do not hold: they expire while nobody looks at a status."""
+"""Events for invalid certificates of UpstreamClusters, which may expire unnoticed in a status."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 from gatehouse.kube.events import Recorder
 
-TOLD = ("CertificateValid",)
-"""Types of conditions."""
+CONDITION_TYPES = ("CertificateValid",)
+"""Types of the conditions that are recorded as Events."""
 
 
 class CertificateEvents:
-    """One Warning for each such condition of an UpstreamCluster that is new, or says another
-    thing.
-    """
+    """Records one Warning for each condition in :data:`CONDITION_TYPES` that is new or changed."""
 
     def __init__(
         self, current: Callable[[Key], Mapping[str, Any] | None], recorder: Recorder
     ) -> None:
-        """``current``: the object as last seen."""
+        """``current``: returns the object as last seen."""
         self._current, self._recorder = current, recorder
         self._last: Table[Key, combined.Status] = Table()
 
-    def follow(self, found: CompileResult) -> None:
-        """Take in what a pass found."""
-        before, self._last = self._last, found.statuses
-        for key, old, new in before.diff(found.statuses):
-            said = _said(new) - _said(old)
-            about = self._current(key) if said else None
-            if about is not None:
-                for reason, message in sorted(said):
-                    self._recorder.record(about, "Warning", reason, message)
+    def follow(self, result: CompileResult) -> None:
+        """Record Events for the changes since the previous pass."""
+        before, self._last = self._last, result.statuses
+        for key, old, new in before.diff(result.statuses):
+            new_conditions = _certificate_conditions(new) - _certificate_conditions(old)
+            regarding = self._current(key) if new_conditions else None
+            if regarding is not None:
+                for reason, message in sorted(new_conditions):
+                    self._recorder.record(regarding, "Warning", reason, message)
 
 
-def _said(status: combined.Status | None) -> set[tuple[str, str]]:
+def _certificate_conditions(status: combined.Status | None) -> set[tuple[str, str]]:
     if not isinstance(status, upstream_cluster.ClusterStatus):
         return set()
-    return {(each.reason, each.message) for each in status.conditions if each.type in TOLD}
+    return {
+        (condition.reason, condition.message)
+        for condition in status.conditions
+        if condition.type in CONDITION_TYPES
+    }

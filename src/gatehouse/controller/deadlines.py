@@ -1,7 +1,7 @@
-"""Moments that objects speak of, such as the end of a certificate: which of them have passed.
+"""Deadlines found in objects, such as certificate expiry. Triggers a compile pass when one passes.
 
-The compilation reads no clock; each moment is an input of its own, so that one that passes costs
-what depends on it.
+The compilation reads no clock. Each deadline is an input of its own, so that only its dependents
+are recomputed when it passes.
 """
 
 from __future__ import annotations
@@ -15,52 +15,56 @@ from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 
 MAX_SLEEP_SECONDS = 60.0
-"""Seconds after which the clock is looked at again: it may be set, and it runs on while a machine
-sleeps."""
+"""Maximum time in seconds between two reads of the clock. The clock may be set, and it continues
+while a machine is suspended."""
 
 
 class Deadlines:
-    """Tells the compilation of those that the last pass named."""
+    """Tells the compilation which deadlines of the last pass have passed."""
 
     def __init__(
         self, put: Callable[[Key, Any], bool], clock: Callable[[], float] = time.time
     ) -> None:
-        """``put``: takes in an input, and gives whether it changed; ``clock``: since 1970."""
-        self._put, self._clock = put, clock
-        self._named: Table[Key, tuple[int, ...]] = Table()
-        self._known: dict[int, bool | None] = {}
-        """Of each moment, whether it had passed when that was told last."""
-        self._looked = 0.0
-        self._next: int | None = None
-        """The first one that has not passed."""
+        """Create it without deadlines.
 
-    def update(self, named: Table[Key, tuple[int, ...]]) -> bool:
-        """Take in which moments matter, and the time; gives whether any input changed."""
+        ``put`` stores an input and returns whether it changed. ``clock`` returns Unix seconds.
+        """
+        self._put, self._clock = put, clock
+        self._by_object: Table[Key, tuple[int, ...]] = Table()
+        self._was_passed: dict[int, bool | None] = {}
+        """By deadline, whether it had passed when it was last stored; None before."""
+        self._updated_at = 0.0
+        self._next: int | None = None
+        """The earliest deadline that has not passed."""
+
+    def update(self, by_object: Table[Key, tuple[int, ...]]) -> bool:
+        """Store the deadlines of a pass and the current time. Return whether any input changed."""
         now = self._clock()
-        passing = self._next is not None and self._next <= now
-        if named is self._named and not passing and self._looked <= now:
+        one_passed = self._next is not None and self._next <= now
+        if by_object is self._by_object and not one_passed and self._updated_at <= now:
             return False
-        if named is not self._named:
-            self._name(named)
-        self._looked = now
+        if by_object is not self._by_object:
+            self._replace(by_object)
+        self._updated_at = now
         changed = False
-        for moment, before in self._known.items():
-            if before != (moment <= now):
-                self._known[moment] = moment <= now
-                changed |= self._put(passed(moment), moment <= now)
-        self._next = min((each for each in self._known if each > now), default=None)
+        for deadline, was_passed in self._was_passed.items():
+            if was_passed != (deadline <= now):
+                self._was_passed[deadline] = deadline <= now
+                changed |= self._put(passed(deadline), deadline <= now)
+        future = (deadline for deadline in self._was_passed if deadline > now)
+        self._next = min(future, default=None)
         return changed
 
-    def _name(self, named: Table[Key, tuple[int, ...]]) -> None:
-        wanted = {moment for each in named.values() for moment in each}
-        for gone in self._known.keys() - wanted:
-            self._put(passed(gone), None)
-            del self._known[gone]
-        self._known |= dict.fromkeys(wanted - self._known.keys())
-        self._named = named
+    def _replace(self, by_object: Table[Key, tuple[int, ...]]) -> None:
+        desired = {deadline for deadlines in by_object.values() for deadline in deadlines}
+        for removed in self._was_passed.keys() - desired:
+            self._put(passed(removed), None)
+            del self._was_passed[removed]
+        self._was_passed |= dict.fromkeys(desired - self._was_passed.keys())
+        self._by_object = by_object
 
     def next_wakeups(self) -> list[float]:
-        """Give after how many seconds to look again; nothing if no moment is to come."""
+        """Return the seconds until the next update is due, as a list of at most one element."""
         if self._next is None:
             return []
         return [min(max(0.0, self._next - self._clock()), MAX_SLEEP_SECONDS)]

@@ -1,4 +1,4 @@
-"""Statuses that wait until the changes they speak of are in traffic. Pure."""
+"""Statuses held back until data planes have confirmed the configuration. No I/O."""
 
 from __future__ import annotations
 
@@ -11,109 +11,114 @@ from gatehouse.compiler.frontends import combined
 from gatehouse.incremental.query import Key
 
 MAX_DEFER_SECONDS = 10.0
-"""Seconds a status waits for data planes that neither confirm nor refuse."""
+"""Maximum time in seconds a status waits for data planes that neither confirm nor reject."""
 
 Served = Callable[[Key], int | None]
-"""Gives the newest publication of a Gateway that need not be waited for; None: it is no Gateway of
-ours any more, and nothing of it is waited for."""
+"""Returns the number of the newest publication of a Gateway that need not be waited for. None if
+this controller does not manage the Gateway; then nothing of it is waited for."""
 
 
-class _Held(msgspec.Struct, frozen=True):
+class _Deferred(msgspec.Struct, frozen=True):
     status: combined.Status
     awaited: Mapping[Key, int]
+    """Publication of each Gateway that must be served first."""
     release: float
+    """Time at which the status is released in any case, on the clock of the caller."""
 
 
 class DeferredStatuses:
-    """The statuses of each object in the order of its changes.
+    """The deferred statuses of each object, in the order of its changes.
 
-    One is released when what it speaks of is served, however much was published after it: else
-    endpoints that change all the time would leave every status waiting.
+    A status is released when its configuration is served, whatever was published after it.
+    Otherwise endpoints that change all the time would defer every status.
     """
 
     def __init__(self) -> None:
-        self._held: dict[Key, deque[_Held]] = {}
+        self._deferred: dict[Key, deque[_Deferred]] = {}
         self._awaiting: dict[Key, dict[Key, None]] = {}
-        """By Gateway, the objects with a status that awaits it."""
+        """By Gateway, the objects with a status that awaits it, in order."""
         self._new: dict[Key, None] = {}
-        """Objects of which a status came since the last look."""
+        """Objects with a status deferred since the last :meth:`release_ready`."""
         self._releases: deque[tuple[float, Key]] = deque()
-        """When the statuses go in any case; some of them may be gone already."""
+        """Latest release times, ascending. Entries of released statuses may remain."""
 
     def defer(
         self, key: Key, status: combined.Status, awaited: Mapping[Key, int], now: float
     ) -> None:
-        """Hold a status; ``awaited``: the publication of each Gateway that must be served first.
+        """Defer a status until the publications in ``awaited`` are served.
 
-        ``now`` is never less than before.
+        ``now`` must never be less than in earlier calls.
         """
-        self._held.setdefault(key, deque()).append(_Held(status, awaited, now + MAX_DEFER_SECONDS))
+        self._deferred.setdefault(key, deque()).append(
+            _Deferred(status, awaited, now + MAX_DEFER_SECONDS)
+        )
         self._releases.append((now + MAX_DEFER_SECONDS, key))
         self._new[key] = None
         for gateway in awaited:
             self._awaiting.setdefault(gateway, {})[key] = None
 
     def discard(self, key: Key) -> None:
-        """Hold nothing of an object any more."""
-        held = self._held.get(key, deque())
-        while held:
-            self._let_go(key, held.popleft())
-        self._held.pop(key, None)
+        """Drop the deferred statuses of an object."""
+        queue = self._deferred.get(key, deque())
+        while queue:
+            self._stop_awaiting(key, queue.popleft())
+        self._deferred.pop(key, None)
         self._new.pop(key, None)
 
     def release_ready(
-        self, news: Iterable[Key], served: Served, now: float
+        self, changed_gateways: Iterable[Key], served: Served, now: float
     ) -> Iterator[tuple[Key, combined.Status]]:
-        """Give, and hold no longer, the newest status of each object that need not wait.
+        """Remove all statuses that need not wait longer, and yield the newest of each object.
 
-        ``news``: the Gateways for which ``served`` may give something else than at the last look.
+        ``changed_gateways``: the Gateways for which ``served`` may return another number than in
+        the last call.
         """
-        for key in self._candidates(news, now):
-            held, found = self._held[key], None
-            while held and _may_go(held[0], served, now):
-                gone = held.popleft()
-                found = gone.status
-                self._let_go(key, gone)
-            if not held:
-                del self._held[key]
-            if found is not None:
-                yield key, found
+        for key in self._candidates(changed_gateways, now):
+            queue, newest = self._deferred[key], None
+            while queue and _is_ready(queue[0], served, now):
+                released = queue.popleft()
+                newest = released.status
+                self._stop_awaiting(key, released)
+            if not queue:
+                del self._deferred[key]
+            if newest is not None:
+                yield key, newest
 
-    def _candidates(self, news: Iterable[Key], now: float) -> list[Key]:
-        found: dict[Key, None] = {}
+    def _candidates(self, changed_gateways: Iterable[Key], now: float) -> list[Key]:
+        candidates: dict[Key, None] = {}
         while self._releases and self._releases[0][0] <= now:
-            found[self._releases.popleft()[1]] = None
-        for gateway in news:
-            found |= self._awaiting.get(gateway, {})
-        found |= self._new
+            candidates[self._releases.popleft()[1]] = None
+        for gateway in changed_gateways:
+            candidates |= self._awaiting.get(gateway, {})
+        candidates |= self._new
         self._new = {}
-        return [key for key in found if key in self._held]
+        return [key for key in candidates if key in self._deferred]
 
-    def _let_go(self, key: Key, gone: _Held) -> None:
-        """Forget whom a status awaited, as far as no other of the object awaits them."""
-        for gateway in gone.awaited:
-            if not any(gateway in each.awaited for each in self._held.get(key, ())):
+    def _stop_awaiting(self, key: Key, removed: _Deferred) -> None:
+        """Remove Gateways awaited only by ``removed`` from the index of the object."""
+        for gateway in removed.awaited:
+            if not any(gateway in other.awaited for other in self._deferred.get(key, ())):
                 awaiting = self._awaiting[gateway]
                 awaiting.pop(key, None)
                 if not awaiting:
                     del self._awaiting[gateway]
 
     def next_release(self) -> float | None:
-        """Give the time at which a status goes in any case, the earliest of all."""
+        """Return the earliest time at which a status is released in any case, or None."""
         while self._releases:
             release, key = self._releases[0]
-            held = self._held.get(key)
-            if held and held[0].release <= release:
+            queue = self._deferred.get(key)
+            if queue and queue[0].release <= release:
                 return release
             self._releases.popleft()
         return None
 
 
-def _may_go(held: _Held, served: Served, now: float) -> bool:
-    return now >= held.release or all(
-        _reached(served(gateway), number) for gateway, number in held.awaited.items()
+def _is_ready(deferred: _Deferred, served: Served, now: float) -> bool:
+    return now >= deferred.release or all(
+        _has_reached(served(gateway), number) for gateway, number in deferred.awaited.items()
     )
 
 
-def _reached(served: int | None, number: int) -> bool:
+def _has_reached(served: int | None, number: int) -> bool:
     return served is None or served >= number

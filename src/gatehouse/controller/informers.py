@@ -1,4 +1,4 @@
-"""What one controller watches, what of it the API server does not give, and since when it does."""
+"""The informers of a controller: watched kinds, their synchronization and availability."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gatehouse.kube.store import Changes
 log = structlog.get_logger("gatehouse.controller")
 
 BUNDLE_VERSION = "gateway.networking.k8s.io/bundle-version"
-"""Annotation of Gateway API's definitions."""
+"""Annotation of Gateway API's CRDs."""
 
 PROVISIONED = (
     resources.DEPLOYMENTS,
@@ -29,15 +29,15 @@ PROVISIONED = (
     resources.CONFIG_MAPS,
     resources.SERVICE_ACCOUNTS,
 )
-"""What is watched only to notice that somebody changed what was made for a Gateway."""
+"""Kinds watched only to notice changes of objects provisioned for a Gateway."""
 
 DEPENDENTS = (resources.DNS_ENDPOINTS, resources.RATE_LIMIT_CONDITIONS)
-"""What is made for objects of our own kinds, and watched for the same reason."""
+"""Kinds of objects owned by objects of gatehouse.dev, watched for the same reason."""
 
 WATCHED_RESOURCES: tuple[Resource, ...] = tuple(
     dict.fromkeys((*combined.KINDS, *PROVISIONED, *DEPENDENTS))
 )
-"""Everything of which changes are followed."""
+"""All watched kinds."""
 
 _OPTIONAL = frozenset(
     {
@@ -59,78 +59,85 @@ class Informers:
         self,
         client: kube.Client,
         on_changes: OnChanges,
-        on_bundle: Callable[[gateway_api.CRDVersions], None],
+        on_crd_versions: Callable[[gateway_api.CRDVersions], None],
     ) -> None:
-        self._on_bundle = on_bundle
-        self._told = gateway_api.CRDVersions()
-        self.informers = {
+        self._on_crd_versions = on_crd_versions
+        self._versions = gateway_api.CRDVersions()
+        self.by_kind = {
             resource.kind: Informer(
                 client, resource, on_changes=on_changes, optional=resource in _OPTIONAL
             )
             for resource in WATCHED_RESOURCES
         }
-        self._by_definition = {
-            f"{resource.plural}.{resource.group}": self.informers[resource.kind]
+        self._by_crd = {
+            f"{resource.plural}.{resource.group}": self.by_kind[resource.kind]
             for resource in WATCHED_RESOURCES
         }
-        # Without leave to see them we go on: it is not known then which Gateway API this is.
-        self._definitions = Informer(
+        # Optional: without permission to list them the version of Gateway API stays unknown.
+        self._crds = Informer(
             client,
             resources.DEFINITIONS,
-            on_changes=self._on_definitions,
+            on_changes=self._on_crds,
             optional=True,
-            patience=1,
+            max_forbidden=1,
             metadata_only=True,
         )
 
-    def _everyone(self) -> Iterator[tuple[str, Informer]]:
-        yield from self.informers.items()
-        yield resources.DEFINITIONS.kind, self._definitions
+    def _all(self) -> Iterator[tuple[str, Informer]]:
+        yield from self.by_kind.items()
+        yield resources.DEFINITIONS.kind, self._crds
 
     def unsynced(self) -> str:
-        """Why not everything that is needed has been seen yet; empty if it has."""
-        missing = [(kind, each) for kind, each in self._everyone() if not each.synced.is_set()]
-        return ", ".join(_told(kind, each) for kind, each in missing)
+        """Return the kinds that are not synchronized yet, with reasons; empty if all are."""
+        missing = [
+            (kind, informer) for kind, informer in self._all() if not informer.synced.is_set()
+        ]
+        return ", ".join(_with_reason(kind, informer) for kind, informer in missing)
 
     def unavailable_kinds(self) -> tuple[str, ...]:
-        """Give the kinds that are done without, or of which nothing new is known, and why."""
-        found = [(kind, each) for kind, each in self._everyone() if each.synced.is_set()]
-        return tuple(_told(kind, each) for kind, each in found if each.trouble)
+        """Return the kinds that the API server does not serve or allow, with reasons."""
+        synced = [(kind, informer) for kind, informer in self._all() if informer.synced.is_set()]
+        return tuple(
+            _with_reason(kind, informer) for kind, informer in synced if informer.unavailable_reason
+        )
 
     def objects(self) -> int:
-        """Count the objects that are known."""
-        return sum(len(each.objects) for each in self.informers.values())
+        """Return the number of objects in all stores."""
+        return sum(len(informer.objects) for informer in self.by_kind.values())
 
     async def start(self, group: asyncio.TaskGroup) -> None:
-        """Start watching; returns when everything there is has been seen."""
-        for _, informer in self._everyone():
+        """Start all informers in ``group`` and wait until they have synchronized."""
+        for _, informer in self._all():
             group.create_task(informer.run())
-        for _, informer in self._everyone():
+        for _, informer in self._all():
             await informer.synced.wait()
 
-    def _on_definitions(self, _: Resource, changes: Changes) -> None:
+    def _on_crds(self, _: Resource, changes: Changes) -> None:
         for (_namespace, name), change in changes.items():
-            informer = self._by_definition.get(name)
-            if change.new is not None and informer is not None and informer.trouble:
+            informer = self._by_crd.get(name)
+            if change.new is not None and informer is not None and informer.unavailable_reason:
                 informer.retry_now()
-        bundle = bundle_of(self._definitions.objects.values())
-        if bundle != self._told:
-            self._told = bundle
-            log.info("Gateway API", versions=sorted({version for _, version in bundle.versions}))
-            self._on_bundle(bundle)
+        versions = crd_versions(self._crds.objects.values())
+        if versions != self._versions:
+            self._versions = versions
+            log.info(
+                "Gateway API versions changed",
+                versions=sorted({crd_version for _, crd_version in versions.versions}),
+            )
+            self._on_crd_versions(versions)
 
 
-def _told(kind: str, informer: Informer) -> str:
-    return f"{kind} ({informer.trouble})" if informer.trouble else kind
+def _with_reason(kind: str, informer: Informer) -> str:
+    return f"{kind} ({informer.unavailable_reason})" if informer.unavailable_reason else kind
 
 
-def bundle_of(definitions: Any) -> gateway_api.CRDVersions:
-    """Give the versions of Gateway API's definitions."""
+def crd_versions(crds: Any) -> gateway_api.CRDVersions:
+    """Return the bundle versions of Gateway API's CRDs."""
     suffix = f".{resources.GATEWAYS.group}"
-    found = []
-    for each in definitions:
-        metadata = each["metadata"]
+    versions = []
+    for crd in crds:
+        metadata = crd["metadata"]
         version = (metadata.get("annotations") or {}).get(BUNDLE_VERSION)
         if version and metadata["name"].endswith(suffix):
-            found.append((metadata["name"], version))
-    return gateway_api.CRDVersions(tuple(sorted(found)))
+            versions.append((metadata["name"], version))
+    return gateway_api.CRDVersions(tuple(sorted(versions)))

@@ -1,4 +1,4 @@
-"""One of several controllers acts; the others watch, and are ready to take over."""
+"""Leader election: one controller acts, the others watch and are ready to take over."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from gatehouse.kube.leader_election import Elector
 
 
 class LeadershipLostError(RuntimeError):
-    """Another controller acts now; this one must end, and may begin anew."""
+    """Another controller may lead now; this process must exit and may start again."""
 
 
 def namespaced_name(text: str) -> tuple[str, str]:
-    """Parse ``namespace/name``; raises ValueError."""
+    """Parse ``namespace/name``. Raises ValueError."""
     namespace, _, name = text.partition("/")
     if not namespace or not name or "/" in name:
-        raise ValueError(f"{text!r} is not namespace/name")
+        raise ValueError(f"invalid value {text!r}: must be namespace/name")
     return namespace, name
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Which Lease decides."""
+    """Namespace and name of the Lease that decides the election."""
 
     namespace: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> Lease:
-        """Read ``namespace/name``; raises ValueError."""
+        """Parse ``namespace/name``. Raises ValueError."""
         return cls(*namespaced_name(text))
 
 
 class Leadership:
-    """Takes part in the election; without a Lease we lead from the start, and for ever."""
+    """Participates in the election. Without a Lease this controller always leads."""
 
     def __init__(self, client: kube.Client, lease: Lease | None, identity: str = "") -> None:
         self._ready, self._elected, self._lost = (asyncio.Event() for _ in range(3))
@@ -50,9 +50,9 @@ class Leadership:
 
     @property
     def leading(self) -> bool:
-        """Whether we act now."""
+        """Return whether this controller leads now."""
         if self._elector is not None and not self._elector.renewed:
-            # A process that was suspended learns here, before the elector runs, that it is late.
+            # After a suspension of the process this is evaluated before the elector runs.
             return False
         return self._elected.is_set() and not self._lost.is_set()
 
@@ -63,16 +63,16 @@ class Leadership:
             self._lost.set()
 
     async def elected(self) -> None:
-        """Be ready to act, and wait until we are to."""
+        """Declare this controller ready to lead and wait until it is elected."""
         self._ready.set()
         await self._elected.wait()
 
     async def run(self) -> None:
-        """Take part until cancelled. Raises LeadershipLostError when another one is to act."""
+        """Participate until cancelled. Raises LeadershipLostError when the Lease is lost."""
         if self._elector is None:
             return
         await self._ready.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._elector.run())
             await self._lost.wait()
-            raise LeadershipLostError("the Lease was lost: another controller may act now")
+            raise LeadershipLostError("the Lease was lost: another controller may lead now")

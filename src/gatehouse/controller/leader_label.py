@@ -24,7 +24,7 @@ LABEL = "gatehouse.dev/leader"
 VALUE = "true"
 
 FIRST_RETRY, LAST_RETRY = 0.25, 5.0
-"""Seconds before a failed write is repeated. Agents find no leader meanwhile."""
+"""Back-off in seconds after a failed write. Agents find no leader meanwhile."""
 
 
 def label_changes(pod: Name, leading: bool, labelled: Collection[Name]) -> Mapping[Name, bool]:
@@ -43,7 +43,7 @@ class LeaderLabel:
         self._client = client
         self._pod = pod
         self._leading = leading
-        self._woken = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._error = ""
         self._informer = Informer(
             client,
@@ -55,20 +55,20 @@ class LeaderLabel:
         )
 
     def not_ready(self) -> str:
-        """Return why the label of this process's own Pod is not as it must be, or nothing."""
+        """Return why the label of this process's own Pod is wrong; empty if it is not."""
         if not self._informer.synced.is_set():
-            trouble = self._informer.trouble
-            return f"waiting for {PODS.kind} ({trouble})" if trouble else f"waiting for {PODS.kind}"
-        wanted = self._changes().get(self._pod)
-        if wanted is None:
+            reason = self._informer.unavailable_reason
+            return f"waiting for {PODS.kind} ({reason})" if reason else f"waiting for {PODS.kind}"
+        add = self._changes().get(self._pod)
+        if add is None:
             return ""
-        what = "added to" if wanted else "removed from"
-        text = f"label {LABEL} is not yet {what} Pod {'/'.join(self._pod)}"
-        return f"{text}: {self._error}" if self._error else text
+        change = "added to" if add else "removed from"
+        message = f"label {LABEL} is not yet {change} Pod {'/'.join(self._pod)}"
+        return f"{message}: {self._error}" if self._error else message
 
     def refresh(self) -> None:
-        """Look at the labels again: this process began to lead."""
-        self._woken.set()
+        """Check the labels again. Call this when this process becomes the leader."""
+        self._wake_up.set()
 
     async def run(self) -> None:
         """Write labels until cancelled."""
@@ -77,15 +77,15 @@ class LeaderLabel:
             await self._informer.synced.wait()
             backoff = Backoff(FIRST_RETRY, LAST_RETRY)
             while True:
-                self._woken.clear()
+                self._wake_up.clear()
                 if await self._write():
                     backoff.reset()
-                    await self._woken.wait()
+                    await self._wake_up.wait()
                 else:
                     await asyncio.sleep(backoff.next_delay())
 
     def _on_changes(self, _: Resource, __: Changes) -> None:
-        self._woken.set()
+        self._wake_up.set()
 
     def _changes(self) -> Mapping[Name, bool]:
         return label_changes(self._pod, self._leading(), self._informer.objects.keys())
@@ -93,8 +93,8 @@ class LeaderLabel:
     async def _write(self) -> bool:
         """Return whether every write succeeded; the watch shows its effect."""
         self._error = ""
-        for name, wanted in self._changes().items():
-            patch = {"metadata": {"labels": {LABEL: VALUE if wanted else None}}}
+        for name, add in self._changes().items():
+            patch = {"metadata": {"labels": {LABEL: VALUE if add else None}}}
             try:
                 await self._client.patch(PODS, name[1], patch, name[0])
             except kube.NotFound as error:
@@ -103,7 +103,7 @@ class LeaderLabel:
                     self._error = str(error)
             except kube.ApiError as error:
                 self._error = str(error)
-                log.warning("label not written", pod="/".join(name), error=str(error))
+                log.warning("label write failed", pod="/".join(name), error=str(error))
             else:
-                log.info("label written", pod="/".join(name), leader=wanted)
+                log.info("label written", pod="/".join(name), leader=add)
         return not self._error

@@ -1,8 +1,8 @@
-"""The main loop: collects what happened, runs a pass, and lets everything follow from it.
+"""The main loop: collects changes, runs compile passes and distributes their results.
 
-What can happen: objects changed (an informer), a data plane reported (the transport), a Gateway
-could not be provisioned, or a moment passed of which an object speaks. Each is noted and wakes the
-loop; a pass takes in all that was noted.
+Inputs: changed objects (informers), reports of data planes (transports), results of provisioning,
+fetched URLs and deadlines that passed. Each is stored and wakes the loop. A pass takes in all
+inputs stored until then.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from gatehouse.kube.store import Changes
 log = structlog.get_logger("gatehouse.controller")
 
 DEBOUNCE_SECONDS = 0.01
-"""Seconds of quiet awaited after a change, so that one `kubectl apply` becomes one pass."""
+"""Quiet period in seconds after a change, so that one `kubectl apply` becomes one pass."""
 
 IDLE_SECONDS = 0.05
-"""Seconds after the last pass in which nothing happened: what comes then is taken up at once, and
-what comes with it is in the next pass."""
+"""Seconds since the last pass after which the loop is idle. The first change after that is compiled
+immediately; changes that come with it are in the next pass."""
 
 INITIAL_FETCH_TIMEOUT_SECONDS = 5.0
-"""Seconds that a controller that begins waits for what objects refer to by URL."""
+"""Maximum time in seconds to wait for fetched URLs before the first publication."""
 
 MAX_DEBOUNCE_SECONDS = 0.1
-"""Seconds after which a pass runs even though changes keep coming."""
+"""Maximum delay of a pass in seconds while changes keep coming."""
 
 REPORT_PAUSE_FACTOR = 3.0
-"""How many times as long as a turn that only took in reports nothing is done about more of them:
-thousands come at once, and agents, informers and status writes are to have most of the time."""
+"""Pause after a report-only pass, as a multiple of its duration. Thousands of reports may come at
+once; agents, informers and status writes must get most of the CPU time."""
 
 MAX_REPORT_PAUSE_SECONDS = 1.0
-"""Seconds."""
+"""Upper limit of that pause in seconds."""
 
 
 class Loop:
-    """One per controller; everything in it runs in the event loop's thread."""
+    """The main loop of a controller. All of it runs in the thread of the event loop."""
 
     def __init__(
         self,
@@ -64,8 +64,11 @@ class Loop:
         fetch: Callable[[tuple[gateway_api.Fetch, ...]], None],
         follow: Callable[[CompileResult], None] = lambda _: None,
     ) -> None:
-        """``provision`` is told what Gateways are to have whenever that changes, and None of one
-        that is ours no more; ``follow``, what each new pass found.
+        """Create it with empty inputs; :meth:`run` starts it.
+
+        ``provision`` gets changed provisioning plans, None for Gateways not managed any longer.
+        ``fetch`` gets the URLs to fetch when they change. ``follow`` gets the result of each new
+        compile pass.
         """
         self._compilation = compilation
         self._publisher = publisher
@@ -73,44 +76,45 @@ class Loop:
         self._provision = provision
         self._fetch = fetch
         self._follow = follow
-        self._woken = asyncio.Event()
-        self._urged = asyncio.Event()
-        """Something else than a report happened."""
+        self._wake_up = asyncio.Event()
+        self._input_changed = asyncio.Event()
+        """Set by all inputs except reports."""
         self._unfetched: set[Key] = set()
+        """URLs of the first pass that are not fetched yet."""
         self._stale = True
-        """Whether an input changed since the last pass."""
+        """Whether an input of the compilation changed since the last pass."""
         self._last = CompileResult()
         self._changed_gateways: set[Key] = set()
-        """Gateways of which there is something new: what they serve, reports, trouble."""
+        """Gateways with a new configuration, report or provisioning result."""
         self._generations: dict[Key, int] = {}
-        """Of all Gateways that there are."""
+        """``metadata.generation`` of all existing Gateways."""
         self._programmed: dict[Key, programmed_condition.ProgrammedState] = {}
-        self._trouble: dict[Key, programmed_condition.ProvisioningError | None] = {}
+        self._provisioning_errors: dict[Key, programmed_condition.ProvisioningError | None] = {}
         self._connected: dict[Key, int] = {}
-        """The number of instances of each Gateway."""
-        self._asked: dict[Key, tuple[int, int]] = {}
-        """The generation of each Gateway that was compiled, and the first bundle that holds it."""
-        self._holding = DeferredStatuses()
-        self._moments = Deadlines(compilation.put_input)
+        """Number of connected instances of each Gateway."""
+        self._first_publications: dict[Key, tuple[int, int]] = {}
+        """By Gateway, the compiled generation and the number of the first publication with it."""
+        self._deferred_statuses = DeferredStatuses()
+        self._deadlines = Deadlines(compilation.put_input)
         self._compiled_at = -IDLE_SECONDS
-        """When the last pass ended, by the monotonic clock."""
+        """End of the last pass on the monotonic clock, in seconds."""
         self.passes = 0
-        """Passes run so far."""
+        """Number of compile passes so far."""
         self.compile_duration = compile_duration_histogram()
-        """Duration of these passes."""
+        """Duration of compile passes."""
 
     def on_changes(self, resource: Resource, changes: Changes) -> None:
-        """Take in changed objects from an informer."""
+        """Store changed objects from an informer."""
         changed = False
         for key, change in changes.items():
             changed |= self._compilation.put(resource.kind, key, change.new)
             if resource.kind == "Gateway":
-                self._note_generation((resource.kind, *key), change.new)
+                self._set_generation((resource.kind, *key), change.new)
             self._statuses.enqueue((resource.kind, *key))
         if changed:
             self._changed()
 
-    def _note_generation(self, gateway: Key, raw: Mapping[str, Any] | None) -> None:
+    def _set_generation(self, gateway: Key, raw: Mapping[str, Any] | None) -> None:
         before = self._generations.pop(gateway, None)
         if raw is not None:
             self._generations[gateway] = raw.get("metadata", {}).get("generation", 0)
@@ -118,201 +122,214 @@ class Loop:
             self._changed_gateways.add(gateway)
 
     def reported(self) -> tuple[int, int]:
-        """Give the number of Gateways that are ours, and that of their connected instances."""
+        """Return the number of managed Gateways and that of their connected instances."""
         return len(self._last.gateways), sum(self._connected.values())
 
     def on_provisioned(
-        self, gateway: tuple[str, str], trouble: programmed_condition.ProvisioningError | None
+        self, gateway: tuple[str, str], error: programmed_condition.ProvisioningError | None
     ) -> None:
-        """Note that a Gateway's data plane was provisioned, or why it was not."""
+        """Store that a Gateway's data plane was provisioned (None), or why it was not."""
         key = ("Gateway", *gateway)
-        if self._trouble.get(key) != trouble:
-            self._trouble[key] = trouble
+        if self._provisioning_errors.get(key) != error:
+            self._provisioning_errors[key] = error
             self._changed_gateways.add(key)
-            self._urged.set()
-            self._woken.set()
+            self._input_changed.set()
+            self._wake_up.set()
 
-    def on_fetched(self, fetch: gateway_api.Fetch, found: gateway_api.Fetched | None) -> None:
-        """Take in what was fetched; None: it is not wanted any more."""
+    def on_fetched(self, fetch: gateway_api.Fetch, fetched: gateway_api.Fetched | None) -> None:
+        """Store a fetched URL; None if it is not desired any longer."""
         self._unfetched.discard(fetch.key)
-        if self._compilation.put_input(fetch.key, found):
+        if self._compilation.put_input(fetch.key, fetched):
             self._changed()
 
-    def on_bundle(self, bundle: gateway_api.CRDVersions) -> None:
-        """Take in which Gateway API the cluster has."""
-        if self._compilation.put_input(gateway_api.CRD_VERSIONS_KEY, bundle):
+    def on_crd_versions(self, versions: gateway_api.CRDVersions) -> None:
+        """Store the versions of Gateway API's CRDs."""
+        if self._compilation.put_input(gateway_api.CRD_VERSIONS_KEY, versions):
             self._changed()
 
     def _changed(self) -> None:
         self._stale = True
-        self._urged.set()
-        self._woken.set()
+        self._input_changed.set()
+        self._wake_up.set()
 
     def on_report(self, gateway: str) -> None:
-        """Note that a data plane reported."""
+        """Store that a data plane of ``gateway`` (namespace/name) reported."""
         self._changed_gateways.add(("Gateway", *gateway.split("/")))
-        self._woken.set()
+        self._wake_up.set()
 
     async def run(self) -> None:
-        """Run passes for ever. The caller waits with this until every informer has synced."""
+        """Run passes until cancelled. Start it only after every informer has synchronized."""
         await self._fetch_first()
-        self._woken.set()
+        self._wake_up.set()
         while True:
-            await self._next()
-            self._woken.clear()
-            urged = self._urged.is_set()
-            self._urged.clear()
+            await self._wait_for_input()
+            self._wake_up.clear()
+            input_changed = self._input_changed.is_set()
+            self._input_changed.clear()
             started = time.monotonic()
             self._run_once()
-            if not urged:
+            if not input_changed:
                 await self._throttle(time.monotonic() - started)
 
-    async def _throttle(self, turn: float) -> None:
+    async def _throttle(self, pass_seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(REPORT_PAUSE_FACTOR * turn, MAX_REPORT_PAUSE_SECONDS)):
-                await self._urged.wait()
+            async with asyncio.timeout(
+                min(REPORT_PAUSE_FACTOR * pass_seconds, MAX_REPORT_PAUSE_SECONDS)
+            ):
+                await self._input_changed.wait()
 
     async def _fetch_first(self) -> None:
-        """Publish nothing without what is fetched: data planes still have what we had before."""
+        """Wait for fetches before the first publication; data planes keep their configuration."""
         fetches = self._compilation.run().fetches
         self._unfetched = {fetch.key for fetch in fetches}
         self._fetch(fetches)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(INITIAL_FETCH_TIMEOUT_SECONDS):
                 while self._unfetched:
-                    self._woken.clear()
-                    await self._woken.wait()
+                    self._wake_up.clear()
+                    await self._wake_up.wait()
 
-    async def _next(self) -> None:
-        release = self._holding.next_release()
-        waits = [] if release is None else [max(0.0, release - time.monotonic())]
-        waits += self._moments.next_wakeups()
+    async def _wait_for_input(self) -> None:
+        release = self._deferred_statuses.next_release()
+        delays = [] if release is None else [max(0.0, release - time.monotonic())]
+        delays += self._deadlines.next_wakeups()
         try:
-            async with asyncio.timeout(min(waits, default=None)):
-                await self._woken.wait()
+            async with asyncio.timeout(min(delays, default=None)):
+                await self._wake_up.wait()
         except TimeoutError:
             return
         started = time.monotonic()
         if started - self._compiled_at >= IDLE_SECONDS:
             return
-        while self._woken.is_set() and time.monotonic() - started < MAX_DEBOUNCE_SECONDS:
-            self._woken.clear()
+        while self._wake_up.is_set() and time.monotonic() - started < MAX_DEBOUNCE_SECONDS:
+            self._wake_up.clear()
             await asyncio.sleep(DEBOUNCE_SECONDS)
-        self._woken.set()
+        self._wake_up.set()
 
     def _run_once(self) -> None:
         started = time.perf_counter()
         self._evaluate(self._last)
-        self._stale |= self._moments.update(self._last.moments)
-        found = self._published(self._last)
-        self._stale |= self._moments.update(found.moments)
+        self._stale |= self._deadlines.update(self._last.deadlines)
+        result = self._compile_and_publish(self._last)
+        self._stale |= self._deadlines.update(result.deadlines)
         if self._stale:
-            # What a data plane cannot do, whether it has it already, and which moments matter, is
-            # known only now.
-            found = self._published(found)
-        self._write(found)
+            # Publishing revealed unsupported features, confirmed versions or new deadlines, which
+            # are inputs of a second pass.
+            result = self._compile_and_publish(result)
+        self._update_statuses(result)
         self._changed_gateways.clear()
-        if plans := {key: plan for key, _, plan in self._last.plans.diff(found.plans)}:
+        if plans := {key: plan for key, _, plan in self._last.plans.diff(result.plans)}:
             self._provision(plans)
-        if found.fetches != self._last.fetches:
-            self._fetch(found.fetches)
-        if found is not self._last:
-            self._follow(found)
-        self._last = found
-        log.debug("pass", number=self.passes, seconds=round(time.perf_counter() - started, 4))
+        if result.fetches != self._last.fetches:
+            self._fetch(result.fetches)
+        if result is not self._last:
+            self._follow(result)
+        self._last = result
+        log.debug(
+            "compile pass finished",
+            number=self.passes,
+            seconds=round(time.perf_counter() - started, 4),
+        )
 
-    def _published(self, before: CompileResult) -> CompileResult:
-        found = self._compiled(before)
-        if found is not before:
-            self._changed_gateways |= {key for key, _, _ in before.gateways.diff(found.gateways)}
+    def _compile_and_publish(self, previous: CompileResult) -> CompileResult:
+        result = self._compile(previous)
+        if result is not previous:
+            self._changed_gateways |= {key for key, _, _ in previous.gateways.diff(result.gateways)}
         for key in sorted(self._changed_gateways):
-            if key in found.gateways:
-                self._publish(key, found.gateways[key])
+            if key in result.gateways:
+                self._publish(key, result.gateways[key])
             else:
                 self._withdraw(key)
-        self._evaluate(found)
-        return found
+        self._evaluate(result)
+        return result
 
-    def _compiled(self, before: CompileResult) -> CompileResult:
-        """Give the newest pass; reports alone, which are many, make no new one."""
+    def _compile(self, previous: CompileResult) -> CompileResult:
+        """Return the result of a new pass, or ``previous`` if no input changed (only reports)."""
         if not self._stale:
-            return before
+            return previous
         with self.compile_duration.time():
-            found = self._compilation.run()
+            result = self._compilation.run()
         self._stale = False
         self._compiled_at = time.monotonic()
         self.passes += 1
-        return found
+        return result
 
-    def _publish(self, key: Key, served: CompiledGateway) -> None:
-        if served.gateway is not None:
-            refused = self._publisher.publish(served.gateway, served.controller)
-            if self._compilation.put_input(_unsupported(key), gateway_api.Unsupported(refused)):
+    def _publish(self, key: Key, compiled: CompiledGateway) -> None:
+        if compiled.gateway is not None:
+            unsupported = self._publisher.publish(compiled.gateway, compiled.controller)
+            if self._compilation.put_input(_unsupported(key), gateway_api.Unsupported(unsupported)):
                 self._changed()
         generation = self._generations.get(key, 0)
-        if key not in self._asked or self._asked[key][0] != generation:
-            self._asked[key] = (generation, max(1, self._publisher.latest_number(_name(key))))
+        if key not in self._first_publications or self._first_publications[key][0] != generation:
+            self._first_publications[key] = (
+                generation,
+                max(1, self._publisher.latest_number(_name(key))),
+            )
 
     def _withdraw(self, key: Key) -> None:
-        """Serve a Gateway no more; what was known of it stays known while the object is there."""
+        """Stop serving a Gateway. Its inputs stay until the object is deleted."""
         self._publisher.withdraw(_name(key))
-        self._asked.pop(key, None)
+        self._first_publications.pop(key, None)
         self._connected.pop(key, None)
         if key not in self._generations:
             self._programmed.pop(key, None)
-            self._trouble.pop(key, None)
-            for told in (_unsupported(key), _programming(key), replicas(key)):
-                self._compilation.put_input(told, None)
+            self._provisioning_errors.pop(key, None)
+            for input_key in (_unsupported(key), _programming(key), replicas(key)):
+                self._compilation.put_input(input_key, None)
 
-    def _evaluate(self, found: CompileResult) -> None:
-        """Let the reports change the inputs ``Programming``; a change asks for another pass."""
+    def _evaluate(self, result: CompileResult) -> None:
+        """Update the ``Programming`` inputs from reports. A change requires another pass."""
         for key in sorted(self._changed_gateways):
-            if key not in found.gateways:
+            if key not in result.gateways:
                 continue
-            generation, first = self._asked[key]
-            standing = programmed_condition.evaluate(
+            generation, first = self._first_publications[key]
+            state = programmed_condition.evaluate(
                 self._programmed.get(key),
                 self._publisher.report(_name(key)),
                 generation,
-                self._trouble.get(key),
+                self._provisioning_errors.get(key),
                 served=self._publisher.confirmed_number(_name(key)) >= first,
             )
-            self._programmed[key] = standing
-            if self._compilation.put_input(_programming(key), standing.state):
+            self._programmed[key] = state
+            if self._compilation.put_input(_programming(key), state.state):
                 self._changed()
-            self._count(key)
+            self._count_instances(key)
 
-    def _count(self, key: Key) -> None:
-        """Let the data planes be known where limits are divided among them."""
-        connected, names = replicas(key), self._publisher.report(_name(key)).names
+    def _count_instances(self, key: Key) -> None:
+        """Store the instances of a Gateway, among which rate limits are divided."""
+        input_key, names = replicas(key), self._publisher.report(_name(key)).names
         self._connected[key] = len(names)
-        if self._compilation.put_input(connected, names) and self._compilation.reads(connected):
+        if self._compilation.put_input(input_key, names) and self._compilation.reads(input_key):
             self._changed()
 
-    def _write(self, found: CompileResult) -> None:
-        """Hand over new statuses; a route's waits until the change it speaks of is in traffic."""
+    def _update_statuses(self, result: CompileResult) -> None:
+        """Write new statuses. A route's status is deferred until its configuration is served."""
         now = time.monotonic()
-        if found is not self._last:
-            self._hold(found, now)
+        if result is not self._last:
+            self._defer_statuses(result, now)
 
         def served(key: Key) -> int | None:
-            return self._served(key) if key in found.gateways else None
+            return self._served_number(key) if key in result.gateways else None
 
-        for key, status in self._holding.release_ready(self._changed_gateways, served, now):
+        for key, status in self._deferred_statuses.release_ready(
+            self._changed_gateways, served, now
+        ):
             self._statuses.set_desired(key, status)
 
-    def _hold(self, found: CompileResult, now: float) -> None:
-        for key, _, status in self._last.statuses.diff(found.statuses):
+    def _defer_statuses(self, result: CompileResult, now: float) -> None:
+        for key, _, status in self._last.statuses.diff(result.statuses):
             if status is not None:
-                serving = found.attached.get(key, ())
-                awaited = {each: self._publisher.latest_number(_name(each)) for each in serving}
-                self._holding.defer(key, status, awaited, now)
+                gateways = result.attached.get(key, ())
+                awaited = {
+                    gateway: self._publisher.latest_number(_name(gateway)) for gateway in gateways
+                }
+                self._deferred_statuses.defer(key, status, awaited, now)
             else:
-                self._holding.discard(key)
+                self._deferred_statuses.discard(key)
                 self._statuses.forget(key)
 
-    def _served(self, key: Key) -> int:
-        """Give the newest bundle of a Gateway that need not be waited for."""
+    def _served_number(self, key: Key) -> int:
+        """Return the number of the newest publication that need not be waited for."""
         if programmed_condition.is_settled(self._publisher.report(_name(key))):
             return self._publisher.latest_number(_name(key))
         return self._publisher.confirmed_number(_name(key))

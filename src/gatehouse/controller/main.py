@@ -1,4 +1,4 @@
-"""The controller process: makes the parts, connects them, runs them until told to stop."""
+"""The controller process: builds all parts, connects them and runs them until stopped."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from gatehouse.controller.metrics import Metric, collector_registry
 from gatehouse.controller.options import (
     SERVER_NAME,
     Options,
-    authorities,
     frontend_settings,
     provisioner_settings,
+    read_ca_certificates,
 )
 from gatehouse.controller.owned_resources import OwnedResources
 from gatehouse.controller.pipelines import envoy_pipeline, nginx_pipeline
@@ -50,79 +50,78 @@ from gatehouse.transports import server as agents
 log = structlog.get_logger("gatehouse.controller")
 
 CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.ENVOY}
-"""The GatewayClasses that are made where they are missing, each with its controller's name."""
+"""GatewayClasses that are created if missing, with their ``controllerName``."""
 
 
 NOT_PROVISIONED = "ProvisioningFailed"
-"""The reason of Events on Gateways whose data planes could not be made."""
+"""Reason of Events on Gateways whose data planes could not be provisioned."""
 
-CA_SECONDS = 5.0
-"""How often the file of authorities is looked at."""
+CA_POLL_SECONDS = 5.0
+"""Interval in seconds between reads of the CA file."""
 
 
 class Controller:
-    """Everything one controller is made of; ``run`` below is the order of its life."""
+    """All parts of a controller and their connections. :func:`run` starts and stops them."""
 
     def __init__(self, client: kube.Client, options: Options) -> None:
         self._client = client
         self._copies = options.copies
         self.leadership = Leadership(client, options.lease)
         self.serving = False
-        """Whether agents can connect."""
-        self._made = OwnedObjects()
-        self.watching = Informers(
-            client, self._on_changes, lambda bundle: self.loop.on_bundle(bundle)
+        """Whether the agent channel accepts connections."""
+        self._owned_objects = OwnedObjects()
+        self.informers = Informers(
+            client, self._on_changes, lambda versions: self.loop.on_crd_versions(versions)
         )
-        self.informers = self.watching.informers
         identities = Identities(
-            client, SERVER_NAME, lambda: self.informers["ServiceAccount"].objects
+            client, SERVER_NAME, lambda: self.informers.by_kind["ServiceAccount"].objects
         )
         self.delivery = agents.AgentServer(identities.authenticate)
         self.recorder = Recorder(client, "gatehouse-controller")
-        self.delivery.on_trespass = lambda trespass: record_unauthorized_request(
-            self.recorder, self._published_for, trespass
+        self.delivery.on_trespass = lambda request: record_unauthorized_request(
+            self.recorder, self._published_for, request
         )
         self.statuses = StatusWriter(
             client, {resource.kind: resource for resource in combined.REPORTED}, self._current
         )
-        self.provisioning = GatewayProvisioner(
+        self.provisioner = GatewayProvisioner(
             client,
             provisioner_settings(options),
             lambda name: self._current(("Gateway", *name)),
-            self._kept,
+            self._is_retained,
             self._on_provisioned,
-            self._made,
+            self._owned_objects,
         )
-        self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
-        self.load_balancers = LoadBalancers(client, self.informers, self.delivery)
-        self.keeping = OwnedResources(
-            client, lambda resource: self.informers[resource.kind].objects
+        self.fetcher = Fetcher(lambda fetch, fetched: self.loop.on_fetched(fetch, fetched))
+        self.load_balancers = LoadBalancers(client, self.informers.by_kind, self.delivery)
+        self.owned_resources = OwnedResources(
+            client, lambda resource: self.informers.by_kind[resource.kind].objects
         )
-        self.certificates = CertificateEvents(self._current, self.recorder)
+        self.certificate_events = CertificateEvents(self._current, self.recorder)
         self.loop = self._loop(frontend_settings(options))
         self.leader_label: LeaderLabel | None = None
-        """None outside of a Pod."""
+        """None outside a Pod."""
         if options.pod is not None:
             self.leader_label = LeaderLabel(client, options.pod, self._leads)
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
 
     def _loop(self, settings: gateway_api.Settings) -> Loop:
-        lines = {
+        pipelines = {
             gateway_api.NGINX: nginx_pipeline(self.delivery),
             gateway_api.ENVOY: envoy_pipeline(self.delivery.envoys),
         }
         return Loop(
             Compilation(settings),
-            Publisher(lines),
+            Publisher(pipelines),
             self.statuses,
             self._provision,
-            self.fetcher.want,
+            self.fetcher.set_desired,
             self._follow,
         )
 
-    def _follow(self, found: CompileResult) -> None:
-        self.keeping.follow(found)
-        self.certificates.follow(found)
+    def _follow(self, result: CompileResult) -> None:
+        self.owned_resources.follow(result)
+        self.certificate_events.follow(result)
 
     def _on_report(self, name: str) -> None:
         if is_machines(name):
@@ -131,38 +130,41 @@ class Controller:
             self.loop.on_report(name)
 
     def _published_for(self, name: str) -> Mapping[str, Any] | None:
-        """Give the object by whose name something is delivered."""
+        """Return the object whose configuration is delivered under ``name``."""
         if is_machines(name):
-            return self.load_balancers.has_sources(name)
+            return self.load_balancers.source_object(name)
         namespace, _, bare = name.partition("/")
         return self._current(("Gateway", namespace, bare))
 
     def _provision(self, plans: Mapping[Key, Plan | None]) -> None:
-        self.provisioning.set_gateways({(key[1], key[2]): plan for key, plan in plans.items()})
+        self.provisioner.set_gateways({(key[1], key[2]): plan for key, plan in plans.items()})
 
-    def _on_provisioned(self, name: tuple[str, str], trouble: ProvisioningError | None) -> None:
-        self.loop.on_provisioned(name, trouble)
-        found = self._current(("Gateway", *name))
-        if trouble and found is not None:
-            self.recorder.record(found, "Warning", NOT_PROVISIONED, trouble.message)
+    def _on_provisioned(self, name: tuple[str, str], error: ProvisioningError | None) -> None:
+        self.loop.on_provisioned(name, error)
+        gateway = self._current(("Gateway", *name))
+        if error and gateway is not None:
+            self.recorder.record(gateway, "Warning", NOT_PROVISIONED, error.message)
 
     def copy_secrets(self) -> None:
-        """Hand the Secrets to be copied on to the data planes, as they are now."""
-        found = read_all(self._copies, lambda name: self._current(("Secret", *name)))
-        self.provisioning.set_copied_secrets(found)
+        """Pass the current content of copied Secrets to the provisioner."""
+        copies = read_all(self._copies, lambda name: self._current(("Secret", *name)))
+        self.provisioner.set_copied_secrets(copies)
 
     def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
-        return self.informers[key[0]].objects.get((key[1], key[2]))
+        return self.informers.by_kind[key[0]].objects.get((key[1], key[2]))
 
-    def _kept(self, name: tuple[str, str]) -> bool:
-        """Whether nobody else can have taken a Gateway over: it is of no class, or one of ours."""
+    def _is_retained(self, name: tuple[str, str]) -> bool:
+        """Return whether a Gateway has no class or one of this controller.
+
+        Then no other controller has taken it over.
+        """
         gateway = self._current(("Gateway", *name))
         if gateway is None:
             return False
-        named = gateway.get("spec", {}).get("gatewayClassName", "")
-        owner = self._current(("GatewayClass", "", named))
-        return owner is None or (
-            owner.get("spec", {}).get("controllerName") in gateway_api.CONTROLLERS
+        class_name = gateway.get("spec", {}).get("gatewayClassName", "")
+        gateway_class = self._current(("GatewayClass", "", class_name))
+        return gateway_class is None or (
+            gateway_class.get("spec", {}).get("controllerName") in gateway_api.CONTROLLERS
         )
 
     def _on_changes(self, resource: Resource, changes: Changes) -> None:
@@ -173,23 +175,23 @@ class Controller:
             (each.namespace, each.name) in changes for each in self._copies
         ):
             self.copy_secrets()
-        self.keeping.on_changes(resource, changes)
+        self.owned_resources.on_changes(resource, changes)
         if resource is resources.GATEWAYS:
             for name in changes:
-                self.provisioning.on_gateway(name)
+                self.provisioner.on_gateway(name)
         elif resource in (*PROVISIONED, resources.SERVICES, resources.SECRETS):
-            self._made.on_changes(resource, changes)
+            self._owned_objects.on_changes(resource, changes)
             for (namespace, _), change in changes.items():
                 for owner in _owning_gateways(change):
-                    self.provisioning.enqueue((namespace, owner))
+                    self.provisioner.enqueue((namespace, owner))
 
     def _leads(self) -> bool:
-        """Return whether agents are to connect to this controller."""
+        """Return whether agents must connect to this controller."""
         return self.serving and self.leadership.leading
 
     def not_ready(self) -> str:
         """Return why this controller can neither lead nor take over; empty if it can."""
-        if waiting := self.watching.unsynced():
+        if waiting := self.informers.unsynced():
             return f"waiting for {waiting}"
         if self.leadership.leading and not self.serving:
             return "not listening yet"
@@ -197,32 +199,32 @@ class Controller:
             return "another controller may lead now"
         return self.leader_label.not_ready() if self.leader_label else ""
 
-    def figures(self) -> dict[str, Metric]:
-        """What can be measured from outside."""
+    def metrics(self) -> dict[str, Metric]:
+        """Return the current metrics by name, without prefix."""
         gateways, instances = self.loop.reported()
         return {
             "leader": Metric(
                 self.leadership.leading, "1 if this controller is the leader, else 0."
             ),
-            "watched_objects": Metric(self.watching.objects(), "Objects in the informer stores."),
+            "watched_objects": Metric(self.informers.objects(), "Objects in the informer stores."),
             "unavailable_kinds": Metric(
-                len(self.watching.unavailable_kinds()), "Kinds that the API server does not serve."
+                len(self.informers.unavailable_kinds()), "Kinds that the API server does not serve."
             ),
             "compile_passes": Metric(self.loop.passes, "Compile passes.", total=True),
             "status_writes": Metric(self.statuses.writes, "Status updates written.", total=True),
             "gateways": Metric(gateways, "Gateways managed by this controller."),
             "connected_instances": Metric(instances, "Connected data plane instances."),
-            **self.load_balancers.figures(),
+            **self.load_balancers.metrics(),
         }
 
-    async def follow_ca(self, file: Path) -> None:
-        """Hand what agents are to trust on to the data planes whenever it changes, for ever."""
+    async def watch_ca(self, file: Path) -> None:
+        """Pass the CA certificates to the provisioner when the file changes, until cancelled."""
         while True:
-            await asyncio.sleep(CA_SECONDS)
+            await asyncio.sleep(CA_POLL_SECONDS)
             try:
-                self.provisioning.set_ca(authorities(file))
+                self.provisioner.set_ca(read_ca_certificates(file))
             except (OSError, ValueError) as error:
-                log.warning("authorities kept", file=str(file), reason=str(error))
+                log.warning("CA file not read", file=str(file), error=str(error))
 
 
 def _owning_gateways(change: Change) -> set[str]:
@@ -237,8 +239,8 @@ def _owning_gateways(change: Change) -> set[str]:
 
 
 async def _ensure_class(client: kube.Client, name: str, controller: str) -> None:
-    """Make a GatewayClass where it is missing; one that is there is its owner's business."""
-    wanted = {
+    """Create a GatewayClass if it is missing. An existing one stays unchanged."""
+    gateway_class = {
         "apiVersion": resources.GATEWAY_CLASSES.api_version,
         "kind": resources.GATEWAY_CLASSES.kind,
         "metadata": {"name": name},
@@ -247,17 +249,17 @@ async def _ensure_class(client: kube.Client, name: str, controller: str) -> None
     backoff = Backoff()
     while True:
         try:
-            await client.create(resources.GATEWAY_CLASSES, wanted)
+            await client.create(resources.GATEWAY_CLASSES, gateway_class)
         except kube.AlreadyExists:
             return
         except kube.Unavailable as error:
             await asyncio.sleep(backoff.next_delay(error.retry_after))
         except kube.ApiError as error:
-            # Whoever forbids it makes the class, or wants none.
-            log.warning("GatewayClass not made", name=name, error=str(error))
+            # If this is forbidden, the administrator creates the class or does not want it.
+            log.warning("GatewayClass not created", name=name, error=str(error))
             return
         else:
-            log.info("made GatewayClass", name=name)
+            log.info("GatewayClass created", name=name)
             return
 
 
@@ -267,8 +269,8 @@ async def run(options: Options, stop: asyncio.Event) -> None:
         controller = Controller(client, options)
         health = HealthServer(
             controller.not_ready,
-            collector_registry(controller.figures, controller.loop.compile_duration),
-            controller.watching.unavailable_kinds,
+            collector_registry(controller.metrics, controller.loop.compile_duration),
+            controller.informers.unavailable_kinds,
         )
         if options.health:
             await health.start(options.health)
@@ -280,7 +282,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
                 log.info("stopping")
                 acting.cancel()
                 await asyncio.wait([acting])
-                # Nobody else leads while agents are still told something by us.
+                # Keep the Lease until agents are disconnected, so that no other controller leads.
                 await controller.delivery.stop(grace=1.0)
                 leading.cancel()
         finally:
@@ -299,7 +301,7 @@ async def _act(controller: Controller, options: Options, client: kube.Client) ->
     async with asyncio.TaskGroup() as group:
         if controller.leader_label:
             group.create_task(controller.leader_label.run())
-        await controller.watching.start(group)
+        await controller.informers.start(group)
         controller.copy_secrets()
         await controller.leadership.elected()
         for name, controller_name in CLASSES.items():
@@ -320,9 +322,9 @@ async def _act(controller: Controller, options: Options, client: kube.Client) ->
             controller.leader_label.refresh()
         log.info("ready", agent_port=port)
         group.create_task(controller.recorder.run())
-        group.create_task(controller.follow_ca(options.ca))
+        group.create_task(controller.watch_ca(options.ca))
         group.create_task(controller.statuses.run())
-        group.create_task(controller.provisioning.run())
+        group.create_task(controller.provisioner.run())
         group.create_task(controller.loop.run())
         group.create_task(controller.load_balancers.run())
-        group.create_task(controller.keeping.run())
+        group.create_task(controller.owned_resources.run())

@@ -1,4 +1,4 @@
-"""What the controller measures, as a Prometheus collects it."""
+"""Prometheus metrics of the controller."""
 
 from __future__ import annotations
 
@@ -11,53 +11,41 @@ from prometheus_client.registry import Collector
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A measurement, as it is when asked."""
+    """Current value of a metric."""
 
     value: float
     help: str
     total: bool = False
-    """Whether it only ever grows."""
+    """Whether it is a counter; otherwise it is a gauge."""
     labels: tuple[str, ...] = ()
-    """Given: there are several values, told apart by these; ``value`` means nothing."""
+    """Label names. If not empty, :attr:`values` applies instead of :attr:`value`."""
     values: Mapping[tuple[str, ...], float] = {}
+    """Values by label values."""
 
 
 COMPILE_BUCKETS = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-)
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
 """Upper bounds in seconds: from one changed endpoint to the first pass over 10,000 routes."""
 
-Figures = Callable[[], Mapping[str, Metric]]
+Metrics = Callable[[], Mapping[str, Metric]]
 
 
 class _Collector(Collector):
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        for name, figure in self._figures().items():
-            family = CounterMetricFamily if figure.total else GaugeMetricFamily
-            full = f"gatehouse_controller_{name}"
-            if not figure.labels:
-                yield family(full, figure.help, value=figure.value)
+        for name, metric in self._metrics().items():
+            family = CounterMetricFamily if metric.total else GaugeMetricFamily
+            full_name = f"gatehouse_controller_{name}"
+            if not metric.labels:
+                yield family(full_name, metric.help, value=metric.value)
                 continue
-            several = family(full, figure.help, labels=figure.labels)
-            for said, value in figure.values.items():
-                several.add_metric(said, value)
-            yield several
+            labelled = family(full_name, metric.help, labels=metric.labels)
+            for label_values, value in metric.values.items():
+                labelled.add_metric(label_values, value)
+            yield labelled
 
 
 def compile_duration_histogram() -> Histogram:
@@ -70,9 +58,9 @@ def compile_duration_histogram() -> Histogram:
     )
 
 
-def collector_registry(figures: Figures, *more: Collector | Histogram) -> CollectorRegistry:
-    """Return the registry of the figures and of `more` collectors."""
-    made = CollectorRegistry()
-    for collector in (_Collector(figures), *more):
-        made.register(collector)
-    return made
+def collector_registry(metrics: Metrics, *more: Collector | Histogram) -> CollectorRegistry:
+    """Return a registry of ``more`` collectors that also reads ``metrics`` at each scrape."""
+    registry = CollectorRegistry()
+    for collector in (_Collector(metrics), *more):
+        registry.register(collector)
+    return registry

@@ -1,4 +1,4 @@
-"""How one controller runs, and what follows from it for data planes."""
+"""Options of a controller, and the front end and provisioner settings derived from them."""
 
 from __future__ import annotations
 
@@ -20,70 +20,72 @@ from gatehouse.controller.provisioner.network_policy import Server
 from gatehouse.controller.provisioner.pod import Proxy
 
 SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
-"""The name that the agents expect in the channel's certificate, and their tokens' audience."""
+"""Server name of the agent channel's certificate, and audience of the agents' tokens."""
 
 IMAGES: Mapping[Proxy, str] = {
     "nginx": f"gatehouse/nginx:{gatehouse.__version__}",
     "envoy": f"gatehouse/envoy:{gatehouse.__version__}",
 }
+"""Default images of data planes."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How one controller runs."""
+    """Options of a controller."""
 
     kubeconfig: Path | None
-    """None: the environment of a Pod."""
+    """None for the service account of the Pod."""
     agent_bind: str
     """``host:port`` on which the agents' channel listens."""
     agent_advertise: str
-    """``host:port`` under which agents reach it."""
+    """``host:port`` that agents connect to."""
     tls_cert: Path
     tls_key: Path
     ca: Path
-    """What agents trust: a PEM bundle, copied to every data plane, again whenever it changes."""
+    """CA certificates (PEM) that agents trust. Copied to every data plane on each change."""
     client_ca: Path | None = None
-    """Whose certificates agents must show beside their tokens; None: none."""
+    """CA certificates for client certificates of agents; None if a token is enough."""
     outside_bind: str = ""
-    """``host:port`` on which machines outside the cluster are met; empty: none are."""
+    """``host:port`` on which agents of external machines are served; empty for none."""
     outside_ca: Path | None = None
-    """Whose certificates they must show, which say who they are."""
+    """CA certificates for their client certificates, which name the machine."""
     client_secret: str = ""
-    """Secret, beside each Gateway, with the certificate that provisioned agents show."""
+    """Secret with the agents' client certificate, in the namespace of each Gateway; or empty."""
     bind: Literal["load-balancer", "any"] = "any"
-    """Whether data planes listen on their Service's address only, or on every address."""
+    """Whether data planes listen only on the address of their Service or on all addresses."""
     snippets: bool = False
+    """Whether snippets of proxy configuration are allowed."""
     workload_overrides: bool = False
     """Whether parameters of Gateways may set every field of ``spec.kubernetes``."""
     limit_counter: str = ""
-    """``host:port`` of the counter of limits that span data planes (Envoy's rate limit protocol),
-    as data planes reach it; empty: there is none."""
+    """``host:port`` of the rate limit service (Envoy's protocol) that data planes connect to;
+    empty for none."""
     lease: Lease | None = None
-    """What decides which of several controllers acts; None: there is one."""
+    """Lease of the leader election; None for a single controller without election."""
     pod: tuple[str, str] | None = None
-    """Namespace and name of the Pod that the controller runs in, which is labelled while the
-    controller leads; None: no Pod is labelled."""
+    """Namespace and name of the controller's own Pod, which is labelled while it leads; None to
+    label no Pod."""
     health: str = ""
     """``host:port`` of /livez, /readyz and /metrics; empty for none."""
     copies: tuple[Source, ...] = ()
-    """Secrets that are copied to where data planes run."""
+    """Secrets that are copied to the namespaces of data planes."""
     usage: UsageOptions = UsageOptions()
-    """How NGINX Plus reports its use, where a licence is copied."""
+    """Usage reports of NGINX Plus. Needs a copied licence."""
     network_policy: NetworkOptions = NetworkOptions()
-    """Of data planes whose parameters do not say otherwise; without more there are none."""
+    """Default of data planes whose parameters do not override it; disabled by default."""
     images: Mapping[Proxy, str] = msgspec.field(default_factory=lambda: dict(IMAGES))
-    """Of data planes."""
+    """Images of data planes, by proxy."""
 
 
-def authorities(file: Path) -> str:
-    """Give the PEM certificates in a file; raises OSError, or ValueError if there are none."""
+def read_ca_certificates(file: Path) -> str:
+    """Read a file of PEM certificates. Raises OSError, or ValueError if it has none."""
     text = file.read_text(encoding="utf-8")
     if not x509.load_pem_x509_certificates(text.encode()):
-        raise ValueError("it has no certificate")
+        raise ValueError("no certificate found")
     return text
 
 
 def frontend_settings(options: Options) -> gateway_api.Settings:
-    """Give what Gateways are compiled with."""
+    """Return the settings of the front ends."""
     usage = reports(options.usage, options.copies)
     return gateway_api.Settings(
         options.bind, options.snippets, options.limit_counter, usage, options.workload_overrides
@@ -91,14 +93,17 @@ def frontend_settings(options: Options) -> gateway_api.Settings:
 
 
 def provisioner_settings(options: Options) -> ProvisionerSettings:
-    """Give what data planes are provisioned with; raises OSError, or ValueError without a CA."""
+    """Return the settings of the provisioner.
+
+    Raises OSError if the CA file cannot be read, ValueError if it has no certificate.
+    """
     host, _, port = options.agent_advertise.rpartition(":")
     return ProvisionerSettings(
         images=options.images,
         agent_host=host,
         agent_port=int(port),
         server_name=SERVER_NAME,
-        ca_bundle=authorities(options.ca),
+        ca_bundle=read_ca_certificates(options.ca),
         audience=SERVER_NAME,
         client_secret=options.client_secret,
         network_policy=options.network_policy,
@@ -108,11 +113,11 @@ def provisioner_settings(options: Options) -> ProvisionerSettings:
 
 
 def _servers(options: Options) -> tuple[Server, ...]:
-    """Give what data planes connect to: the channel of agents, the counter."""
+    """Return the servers that data planes connect to: agent channel and rate limit service."""
     host, _, port = options.agent_advertise.rpartition(":")
-    _, _, bound = options.agent_bind.rpartition(":")
-    found = [Server(host, (int(port), int(bound)))]
+    _, _, bind_port = options.agent_bind.rpartition(":")
+    servers = [Server(host, (int(port), int(bind_port)))]
     if options.limit_counter:
         host, _, port = options.limit_counter.rpartition(":")
-        found.append(Server(host, (int(port),)))
-    return tuple(found)
+        servers.append(Server(host, (int(port),)))
+    return tuple(servers)

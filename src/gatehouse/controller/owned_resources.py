@@ -1,4 +1,4 @@
-"""What is kept for objects of our own kinds: names in the DNS, and who has how much of a limit."""
+"""Reconcilers of owned objects: DNSEndpoints and RateLimitConditions."""
 
 from __future__ import annotations
 
@@ -19,54 +19,54 @@ from gatehouse.kube.store import Changes
 class OwnedResources:
     """DNSEndpoints of external-dns for HostedAPIServers, RateLimitConditions for UpstreamClusters.
 
-    What is kept is one line in :attr:`_kept` and one in :meth:`follow`.
+    A new kind is one entry in :attr:`_dependents` and one line in :meth:`follow`.
     """
 
-    def __init__(self, client: kube.Client, seen: Callable[[Resource], Objects]) -> None:
-        """``seen``: the objects of a kind as last seen."""
+    def __init__(self, client: kube.Client, objects: Callable[[Resource], Objects]) -> None:
+        """``objects``: returns the objects of a kind as last seen."""
         self._dns = Dependents(
-            client, resources.DNS_ENDPOINTS, resources.HOSTED_API_SERVERS, seen, dns_endpoint_for
+            client, resources.DNS_ENDPOINTS, resources.HOSTED_API_SERVERS, objects, dns_endpoint_for
         )
         self._limits = Dependents(
             client,
             resources.RATE_LIMIT_CONDITIONS,
             resources.UPSTREAM_CLUSTERS,
-            seen,
+            objects,
             rate_limit_conditions_for,
         )
-        self._kept: dict[Resource, Dependents[Any]] = {
+        self._dependents: dict[Resource, Dependents[Any]] = {
             resources.DNS_ENDPOINTS: self._dns,
             resources.RATE_LIMIT_CONDITIONS: self._limits,
         }
 
-    def follow(self, found: CompileResult) -> None:
-        """Take in what a pass found."""
-        self._dns.set_desired(found.records)
-        self._limits.set_desired(found.allocations)
+    def follow(self, result: CompileResult) -> None:
+        """Set the desired state from the result of a compile pass."""
+        self._dns.set_desired(result.records)
+        self._limits.set_desired(result.allocations)
 
     def on_changes(self, resource: Resource, changes: Changes) -> None:
-        """Look again at what somebody may have changed."""
-        kept = self._kept.get(resource)
-        if kept is not None:
+        """Reconcile changed dependents; ignore other kinds."""
+        dependents = self._dependents.get(resource)
+        if dependents is not None:
             for name in changes:
-                kept.enqueue(name)
+                dependents.enqueue(name)
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for each in self._kept.values():
-                group.create_task(each.run())
+            for dependents in self._dependents.values():
+                group.create_task(dependents.run())
 
 
-def dns_endpoint_for(owner: Key, wanted: hosted_apiserver.Records) -> Mapping[Name, Object | None]:
-    """Give the DNSEndpoint of a HostedAPIServer; it has its name."""
+def dns_endpoint_for(owner: Key, records: hosted_apiserver.Records) -> Mapping[Name, Object | None]:
+    """Return the desired DNSEndpoint of a HostedAPIServer, which has the same name."""
     name = (owner[1], owner[2])
-    return {name: hosted_apiserver.endpoint(name, wanted)}
+    return {name: hosted_apiserver.endpoint(name, records)}
 
 
 def rate_limit_conditions_for(
-    owner: Key, wanted: upstream_cluster.Allocation
+    owner: Key, allocation: upstream_cluster.Allocation
 ) -> Mapping[Name, Object | None]:
-    """Give the RateLimitConditions of an UpstreamCluster."""
-    found = upstream_cluster.conditions(owner[2], wanted)
-    return {("", name): made for name, made in found.items()}
+    """Return the desired RateLimitConditions of an UpstreamCluster."""
+    conditions = upstream_cluster.conditions(owner[2], allocation)
+    return {("", name): condition for name, condition in conditions.items()}

@@ -1,7 +1,7 @@
-"""What a controller asks of an API server: every verb on every resource, and nothing more.
+"""RBAC permissions of the controller: the verbs it uses on each resource, and no others.
 
-Derived from the tables by which the controller works, so that a kind more or less is one here, too.
-The roles of the embedded API server and of the chart are held to this by tests.
+Derived from the tables of kinds that the controller uses. Tests compare the roles of the embedded
+API server and of the chart with it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class Permission(NamedTuple):
 
     group: str
     resource: str
-    """With its subresource, if one is meant."""
+    """Plural name, with ``/subresource`` if it applies to one."""
     verb: str
 
 
 def watch_permissions() -> set[Permission]:
-    """What is watched, and read again when a write met a newer object."""
+    """Return permissions to watch objects, and to read them again after a write conflict."""
     watched = {*WATCHED_RESOURCES, *external_load_balancer.KINDS, resources.DEFINITIONS}
-    found = _all(watched, "list watch")
-    return found | _all(combined.REPORTED, "get")
+    permissions = _all(watched, "list watch")
+    return permissions | _all(combined.REPORTED, "get")
 
 
 def status_permissions() -> set[Permission]:
-    """What statuses and Events are written with."""
+    """Return permissions to write statuses and Events."""
     return (
         _all(combined.REPORTED, "update", "status")
         | _all([resources.EXTERNAL_LOAD_BALANCERS], "patch", "status")
@@ -45,34 +45,36 @@ def status_permissions() -> set[Permission]:
 
 
 def provisioner_permissions() -> set[Permission]:
-    """What is made for Gateways, but for Secrets, and for objects of our own kinds."""
-    made = [each for each in PROVISIONED if each is not resources.SECRETS]
-    made += DEPENDENTS
-    return _all(made, "get list create update delete") | _all([resources.GATEWAY_CLASSES], "create")
+    """Return permissions for provisioned objects, except Secrets, and for dependents."""
+    kinds = [kind for kind in PROVISIONED if kind is not resources.SECRETS]
+    kinds += DEPENDENTS
+    return _all(kinds, "get list create update delete") | _all(
+        [resources.GATEWAY_CLASSES], "create"
+    )
 
 
 def secret_copy_permissions() -> set[Permission]:
-    """What Secrets are copied with."""
+    """Return permissions to copy Secrets."""
     return _all([resources.SECRETS], "get list create update delete")
 
 
 def token_review_permissions() -> set[Permission]:
-    """What agents' tokens are checked with."""
+    """Return permissions to review tokens of agents."""
     return _all([resources.TOKEN_REVIEWS], "create")
 
 
 def leader_election_permissions() -> set[Permission]:
-    """What decides which of several controllers acts; in its own namespace."""
+    """Return permissions for leader election in the controller's namespace."""
     return _all([resources.LEASES], "get create update")
 
 
-def labelling() -> set[Permission]:
-    """Return what Pods of the controllers are labelled with; in its own namespace."""
+def leader_label_permissions() -> set[Permission]:
+    """Return permissions to label controller Pods in the controller's namespace."""
     return _all([resources.PODS], "list watch patch")
 
 
 def all_permissions() -> set[Permission]:
-    """All of it."""
+    """Return all permissions of the controller."""
     return (
         watch_permissions()
         | status_permissions()
@@ -80,21 +82,21 @@ def all_permissions() -> set[Permission]:
         | secret_copy_permissions()
         | token_review_permissions()
         | leader_election_permissions()
-        | labelling()
+        | leader_label_permissions()
     )
 
 
 def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """Write permissions as rules of RBAC: a rule for each group and set of verbs."""
+    """Return permissions as RBAC rules, one for each group and set of verbs."""
     verbs: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for each in permissions:
-        verbs[(each.group, each.resource)].add(each.verb)
-    together: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
-    for (group, resource), found in sorted(verbs.items()):
-        together[(group, tuple(sorted(found)))].append(resource)
+    for permission in permissions:
+        verbs[(permission.group, permission.resource)].add(permission.verb)
+    by_verbs: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for (group, resource), verb_set in sorted(verbs.items()):
+        by_verbs[(group, tuple(sorted(verb_set)))].append(resource)
     return [
-        {"apiGroups": [group], "resources": named, "verbs": list(found)}
-        for (group, found), named in sorted(together.items())
+        {"apiGroups": [group], "resources": names, "verbs": list(verb_set)}
+        for (group, verb_set), names in sorted(by_verbs.items())
     ]
 
 

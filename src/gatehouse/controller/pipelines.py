@@ -1,7 +1,7 @@
-"""Lines: from a Gateway's IR to its data planes, for each kind of data plane.
+"""Pipelines: from the IR of a Gateway to its data planes, one per kind of proxy.
 
-A line knows one back end and the transport of what that makes. A new kind of data plane is a new
-line, and a controller's name by which GatewayClasses choose it.
+A pipeline combines a back end with the transport of its output. A new kind of proxy needs a new
+pipeline and a controller name by which GatewayClasses select it.
 """
 
 from __future__ import annotations
@@ -19,138 +19,138 @@ from gatehouse.dataplane.file_set import FileSet
 from gatehouse.dataplane.xds.resources import ResourceSet
 
 Unsupported = tuple[tuple[str, str], ...]
-"""Names of routes, or ``port/…`` and ``policy/…``, and why they are not served as asked."""
+"""Pairs of an origin (route name, ``port/…`` or ``policy/…``) and why it is not supported."""
 
 
 class Versioned(Protocol):
-    """What is delivered."""
+    """Content that can be delivered."""
 
     @property
     def version(self) -> str:
-        """Depends on the content alone."""
+        """Version, which depends only on the content."""
 
 
-Able = TypeVar("Able")
-Content = TypeVar("Content", bound=Versioned)
-Generate = Callable[[ir.Gateway], tuple[Content, Unsupported]]
+CapabilitiesT = TypeVar("CapabilitiesT")
+ContentT = TypeVar("ContentT", bound=Versioned)
+Generate = Callable[[ir.Gateway], tuple[ContentT, Unsupported]]
 
 
 class Rendered(msgspec.Struct, frozen=True, eq=False):
-    """What the data planes of a Gateway are to have."""
+    """Configuration generated for the data planes of a Gateway."""
 
     version: str
     unsupported: Unsupported
     publish: Callable[[], None]
-    """Has it delivered."""
+    """Starts the delivery."""
 
 
 class Pipeline(Protocol):
-    """What the publisher asks of a kind of data plane."""
+    """Interface of the publisher to one kind of data plane."""
 
     def render(self, gateway: ir.Gateway) -> Rendered | None:
-        """Render a Gateway; give the same object for the same Gateway.
+        """Render a Gateway. Return the same object for the same Gateway.
 
-        None before an instance has connected: only it says which proxy there is.
+        None before an instance has connected, since instances report their capabilities.
         """
 
     def report(self, name: str) -> DataPlaneReport:
-        """Give the present report of a Gateway."""
+        """Return the current report of a Gateway."""
 
     def withdraw(self, name: str) -> None:
-        """Deliver nothing more for a Gateway."""
+        """Stop delivery for a Gateway."""
 
 
-class _Known(msgspec.Struct, Generic[Able, Content]):
-    able: Able
-    generate: Generate[Content]
+class _GatewayState(msgspec.Struct, Generic[CapabilitiesT, ContentT]):
+    capabilities: CapabilitiesT
+    generate: Generate[ContentT]
     source: ir.Gateway | None = None
     rendered: Rendered | None = None
 
 
-class _Line(Generic[Able, Content]):
+class _Pipeline(Generic[CapabilitiesT, ContentT]):
     def __init__(
         self,
-        delivery: Delivery[Content],
-        able: Callable[[Iterable[InstanceCapabilities]], Able | None],
-        generator: Callable[[Able], Generate[Content]],
+        delivery: Delivery[ContentT],
+        capabilities: Callable[[Iterable[InstanceCapabilities]], CapabilitiesT | None],
+        generator: Callable[[CapabilitiesT], Generate[ContentT]],
     ) -> None:
         self._delivery = delivery
-        self._able = able
+        self._capabilities = capabilities
         self._generator = generator
-        self._known: dict[str, _Known[Able, Content]] = {}
+        self._states: dict[str, _GatewayState[CapabilitiesT, ContentT]] = {}
 
     def render(self, gateway: ir.Gateway) -> Rendered | None:
         name = gateway.name
-        able = self._able(self._delivery.report(name).equipment)
-        if able is None:
+        capabilities = self._capabilities(self._delivery.report(name).equipment)
+        if capabilities is None:
             return None
-        known = self._known.get(name)
-        if known is None or known.able != able:
-            known = self._known[name] = _Known(able, self._generator(able))
-        if known.rendered is None or known.source is not gateway:
-            content, unsupported = known.generate(gateway)
-            known.source = gateway
-            known.rendered = Rendered(
+        state = self._states.get(name)
+        if state is None or state.capabilities != capabilities:
+            state = self._states[name] = _GatewayState(capabilities, self._generator(capabilities))
+        if state.rendered is None or state.source is not gateway:
+            content, unsupported = state.generate(gateway)
+            state.source = gateway
+            state.rendered = Rendered(
                 content.version, unsupported, lambda: self._delivery.publish(name, content)
             )
-        return known.rendered
+        return state.rendered
 
     def report(self, name: str) -> DataPlaneReport:
         return self._delivery.report(name)
 
     def withdraw(self, name: str) -> None:
-        self._known.pop(name, None)
+        self._states.pop(name, None)
         self._delivery.withdraw(name)
 
 
 def nginx_pipeline(delivery: Delivery[FileSet]) -> Pipeline:
-    """Give the line to NGINX: files, for what the oldest connected NGINX can do."""
+    """Return the pipeline to NGINX: files for the common capabilities of connected instances."""
 
-    def able(equipment: Iterable[InstanceCapabilities]) -> nginx.Capabilities | None:
+    def capabilities(equipment: Iterable[InstanceCapabilities]) -> nginx.Capabilities | None:
         return nginx.Capabilities.common(
             nginx.Capabilities.parse(
-                each.proxy,
-                each.modules,
-                named_endpoints=features.ENDPOINTS in each.features,
-                connectors=features.CONNECTORS in each.features,
-                authenticators=features.AUTHENTICATORS in each.features,
-                api_actions=features.API_ACTION in each.features,
+                instance.proxy,
+                instance.modules,
+                named_endpoints=features.ENDPOINTS in instance.features,
+                connectors=features.CONNECTORS in instance.features,
+                authenticators=features.AUTHENTICATORS in instance.features,
+                api_actions=features.API_ACTION in instance.features,
             )
-            for each in equipment
+            for instance in equipment
         )
 
     def generator(capabilities: nginx.Capabilities) -> Generate[FileSet]:
-        made = nginx.Generator(capabilities)
+        back_end = nginx.Generator(capabilities)
 
         def generate(gateway: ir.Gateway) -> tuple[FileSet, Unsupported]:
-            generated = made.generate(gateway)
+            generated = back_end.generate(gateway)
             return generated.bundle, generated.unsupported
 
         return generate
 
-    return _Line(delivery, able, generator)
+    return _Pipeline(delivery, capabilities, generator)
 
 
 def envoy_pipeline(delivery: Delivery[ResourceSet]) -> Pipeline:
-    """Give the line to Envoy: resources."""
+    """Return the pipeline to Envoy: xDS resources."""
 
-    def able(equipment: Iterable[InstanceCapabilities]) -> envoy.Capabilities | None:
-        agents = [each.features for each in equipment]
+    def capabilities(equipment: Iterable[InstanceCapabilities]) -> envoy.Capabilities | None:
+        agents = [instance.features for instance in equipment]
         if not agents:
             return None
-        # The agent has the authorities that its machine trusts in the directory where Envoy runs.
+        # The agent writes the system's CA certificates to this file where Envoy runs.
         return envoy.Capabilities(
             "system.pem",
             authenticators=all(features.ENVOY_AUTHENTICATOR in agent for agent in agents),
         )
 
     def generator(capabilities: envoy.Capabilities) -> Generate[ResourceSet]:
-        made = envoy.Generator(capabilities)
+        back_end = envoy.Generator(capabilities)
 
         def generate(gateway: ir.Gateway) -> tuple[ResourceSet, Unsupported]:
-            generated = made.generate(gateway)
+            generated = back_end.generate(gateway)
             return generated.resources, generated.unsupported
 
         return generate
 
-    return _Line(delivery, able, generator)
+    return _Pipeline(delivery, capabilities, generator)

@@ -1,4 +1,4 @@
-"""What the installation says about NGINX Plus' licence and its reports of use. Pure."""
+"""Options for the licence and usage reports of NGINX Plus. No I/O."""
 
 from __future__ import annotations
 
@@ -18,38 +18,39 @@ _SERVER = re.compile(rf"({_NAME})(:[0-9]{{1,5}})?")
 class UsageOptions(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True
 ):
-    """Where and how reports of use go; each as the directive of NGINX Plus has it by default."""
+    """Options of usage reports. Defaults are those of the NGINX Plus directives."""
 
     endpoint: str = ""
-    """``host[:port]``: an NGINX Instance Manager, where F5's own endpoint cannot be reached."""
+    """``host[:port]`` of an NGINX Instance Manager; empty for F5's own endpoint."""
     resolver: str = ""
-    """Name servers, separated by spaces, each ``host[:port]``."""
+    """Name servers, separated by spaces, each ``host[:port]``. Empty for the default."""
     proxy: str = ""
-    """``host:port`` of a proxy that reports go through."""
+    """``host:port`` of an HTTP proxy for reports; empty for none."""
     skip_verify: bool = False
+    """Whether the endpoint's certificate is not verified."""
     enforce_initial_report: bool = True
-    """Whether no traffic is served before a first report was taken."""
+    """Whether NGINX serves traffic only after a first successful report."""
 
 
 def parse(text: str) -> UsageOptions:
-    """Read the options as JSON; raises ValueError."""
-    found = msgspec.json.decode(text or "{}", type=UsageOptions)
+    """Parse the options from JSON. Raises ValueError."""
+    options = msgspec.json.decode(text or "{}", type=UsageOptions)
     for name, value in (
-        ("endpoint", found.endpoint),
-        *(("resolver", each) for each in found.resolver.split()),
-        ("proxy", found.proxy),
+        ("endpoint", options.endpoint),
+        *(("resolver", server) for server in options.resolver.split()),
+        ("proxy", options.proxy),
     ):
         if value and not _SERVER.fullmatch(value):
-            raise ValueError(f"{name}: {value!r} is not host or host:port")
-    return found
+            raise ValueError(f"{name}: invalid value {value!r}: must be host or host:port")
+    return options
 
 
 def reports(options: UsageOptions, copies: Collection[Source]) -> UsageReports | None:
-    """Give what data planes with NGINX Plus are told; None without a licence to tell of."""
-    uses = {each.use for each in copies}
+    """Return the usage report settings for the IR; None without a copied licence."""
+    uses = {source.use for source in copies}
     if "license" not in uses:
         return None
-    trusted, shown = (f"{PLUS_DIR}/{use}" for use in ("usage-ca", "usage-client"))
+    ca_dir, client_dir = (f"{PLUS_DIR}/{use}" for use in ("usage-ca", "usage-client"))
     return UsageReports(
         license=f"{PLUS_DIR}/license/license.jwt",
         state=f"{DATA_DIR}/state",
@@ -57,8 +58,8 @@ def reports(options: UsageOptions, copies: Collection[Source]) -> UsageReports |
         resolver=tuple(options.resolver.split()),
         proxy=options.proxy,
         verified=not options.skip_verify,
-        trust=f"{trusted}/ca.crt" if "usage-ca" in uses else "",
-        certificate=f"{shown}/tls.crt" if "usage-client" in uses else "",
-        key=f"{shown}/tls.key" if "usage-client" in uses else "",
+        trust=f"{ca_dir}/ca.crt" if "usage-ca" in uses else "",
+        certificate=f"{client_dir}/tls.crt" if "usage-client" in uses else "",
+        key=f"{client_dir}/tls.key" if "usage-client" in uses else "",
         enforce_initial_report=options.enforce_initial_report,
     )

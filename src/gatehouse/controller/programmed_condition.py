@@ -1,4 +1,4 @@
-"""What a data plane's report means for a Gateway's ``Programmed`` condition. Pure."""
+"""State of a Gateway's ``Programmed`` condition, computed from its data plane's report. No I/O."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gatehouse.dataplane.delivery import DataPlaneReport
 
 
 class ProvisioningError(msgspec.Struct, frozen=True):
-    """Why a data plane is not provisioned as its Gateway asks."""
+    """Why a data plane is not provisioned as its Gateway specifies."""
 
     message: str
     quota_exceeded: bool = False
-    """Whether a quota does not allow it."""
+    """Whether a quota is exceeded."""
     degraded: bool = False
-    """Whether all is as it should be but that there are fewer Pods: those may serve."""
+    """Whether only the number of Pods is too low; the existing ones may serve."""
 
 
 class ProgrammedState(msgspec.Struct, frozen=True):
-    """Where one Gateway's data plane stands, and for which generation of the Gateway."""
+    """State of ``Programmed`` of one Gateway, and the confirmed generation of the Gateway."""
 
     state: ProgrammedInput
     generation: int = 0
@@ -29,23 +29,24 @@ class ProgrammedState(msgspec.Struct, frozen=True):
 
 
 def evaluate(
-    before: ProgrammedState | None,
+    previous: ProgrammedState | None,
     report: DataPlaneReport,
     generation: int,
-    trouble: ProvisioningError | None = None,
+    error: ProvisioningError | None = None,
     *,
     served: bool,
 ) -> ProgrammedState:
-    """Say where the data plane stands now.
+    """Return the new state of ``Programmed``.
 
-    ``served``: every instance has confirmed a bundle that holds this generation of the Gateway,
-    whatever was published after it. While an instance has not, what was true before stays said,
-    unless the Gateway is newer: one more instance must not make ``Programmed`` blink.
-    ``trouble`` is why the data plane could not be provisioned. What was true of this generation
-    stays true, and is said with the trouble; a newer one is not in traffic while its Service or its
-    Pods are not as it asks. A Gateway is not Programmed while the proxy of an instance is down.
+    ``served``: every instance has confirmed a publication that contains this generation of the
+    Gateway, whatever was published after it. While an instance has not, the previous state stays,
+    unless the Gateway is newer: a new instance must not make ``Programmed`` flap.
+
+    ``error`` is why the data plane could not be provisioned. A state confirmed for this generation
+    stays, with the error as message. A newer generation is not Programmed while its Service or its
+    Pods are not as specified. A Gateway is not Programmed while the proxy of an instance is down.
     """
-    confirmed = before.generation if before else 0
+    confirmed = previous.generation if previous else 0
     if report.unhealthy:
         return ProgrammedState(
             ProgrammedInput(programmed=False, message=report.unhealthy), confirmed
@@ -54,34 +55,32 @@ def evaluate(
         return ProgrammedState(
             ProgrammedInput(programmed=False, reason="Invalid", message=report.error), confirmed
         )
-    held = before is not None and before.state.programmed and confirmed == generation
-    if trouble and not held and not (trouble.degraded and served):
-        return ProgrammedState(_unprovisioned(trouble), confirmed)
-    if trouble and served:
-        return ProgrammedState(
-            ProgrammedInput(programmed=True, message=trouble.message), generation
-        )
+    still_programmed = (
+        previous is not None and previous.state.programmed and confirmed == generation
+    )
+    if error and not still_programmed and not (error.degraded and served):
+        return ProgrammedState(_unprovisioned(error), confirmed)
+    if error and served:
+        return ProgrammedState(ProgrammedInput(programmed=True, message=error.message), generation)
     if served:
         return ProgrammedState(ProgrammedInput(programmed=True), generation)
     if not report.instances:
-        if trouble:
-            return ProgrammedState(_unprovisioned(trouble), confirmed)
+        if error:
+            return ProgrammedState(_unprovisioned(error), confirmed)
         message = "waiting for the data plane to connect"
         return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
-    if before is not None and held:
-        return before
+    if previous is not None and still_programmed:
+        return previous
     message = "waiting for the data plane to confirm its configuration"
     return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
 
 
-def _unprovisioned(trouble: ProvisioningError) -> ProgrammedInput:
-    reason: Literal["NoResources", "Pending"] = (
-        "NoResources" if trouble.quota_exceeded else "Pending"
-    )
-    return ProgrammedInput(programmed=False, reason=reason, message=trouble.message)
+def _unprovisioned(error: ProvisioningError) -> ProgrammedInput:
+    reason: Literal["NoResources", "Pending"] = "NoResources" if error.quota_exceeded else "Pending"
+    return ProgrammedInput(programmed=False, reason=reason, message=error.message)
 
 
 def is_settled(report: DataPlaneReport) -> bool:
-    """Whether nothing is on its way: confirmed, refused, or nobody is there to confirm."""
+    """Return whether no confirmation is pending: confirmed, rejected, or no instances."""
     stuck = report.error or report.unhealthy
     return report.programmed or bool(stuck) or not report.instances

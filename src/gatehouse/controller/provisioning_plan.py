@@ -1,4 +1,4 @@
-"""What is to be provisioned for each Gateway, of what its objects say. Pure."""
+"""Provisioning plan of a Gateway, computed from its objects. No I/O."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from gatehouse.controller.provisioner.pod import Proxy
 from gatehouse.incremental.query import Ask, Key
 
 PROXIES: Mapping[str, Proxy] = {gateway_api.NGINX: "nginx", gateway_api.ENVOY: "envoy"}
-"""What serves the Gateways of each controller's classes."""
+"""Proxy by ``controllerName`` of the GatewayClass."""
 
 
 def plan(ask: Ask, gateway: Key) -> Plan:
-    """Give what a Gateway that is ours is to have."""
-    asked = ask(gateway_api.provisioning, gateway)
+    """Return the provisioning plan of a Gateway that this controller manages."""
+    options = ask(gateway_api.provisioning, gateway)
     return Plan(
         ask(gateway_api.service_ports, gateway),
         PROXIES[ask(gateway_api.controller_of, gateway)],
-        asked.workload,
-        asked.ip_family,
-        asked.log_level,
-        asked.waiting,
+        options.workload,
+        options.ip_family,
+        options.log_level,
+        options.waiting,
     )

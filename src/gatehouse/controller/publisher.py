@@ -1,4 +1,4 @@
-"""What is published of every Gateway, on the line of its class, and how far it has come."""
+"""Publishes compiled Gateways over the pipeline of their class and numbers the versions."""
 
 from __future__ import annotations
 
@@ -12,63 +12,72 @@ from gatehouse.dataplane.delivery import DataPlaneReport
 
 
 class _Published(msgspec.Struct):
-    """What was published of one Gateway, numbered from 1."""
+    """Publications of one Gateway, numbered from 1."""
 
     controller: str
     newest: int = 0
+    """Number of the newest publication; 0 before the first."""
     numbers: dict[str, int] = {}
-    """By version; of those that an instance may still confirm."""
+    """Number by version, of versions that an instance may still confirm."""
     version: str = ""
+    """The newest version."""
 
 
 class Publisher:
-    """Renders Gateways and publishes what changed."""
+    """Renders Gateways and publishes those that changed."""
 
-    def __init__(self, lines: Mapping[str, Pipeline]) -> None:
-        """``lines``: by the controller's name that a GatewayClass gives."""
-        self._lines = lines
+    def __init__(self, pipelines: Mapping[str, Pipeline]) -> None:
+        """``pipelines``: by ``controllerName`` of the GatewayClass."""
+        self._pipelines = pipelines
         self._published: dict[str, _Published] = {}
 
     def publish(self, gateway: ir.Gateway, controller: str) -> Unsupported:
-        """Render and publish ``gateway``; give what its data planes cannot or will not do."""
+        """Publish ``gateway`` if changed. Return what its data planes do not support or reject."""
         name = gateway.name
-        known = self._published.get(name)
-        if known is None or known.controller != controller:
-            # Another line goes on counting: somebody may wait for what the one before published.
+        published = self._published.get(name)
+        if published is None or published.controller != controller:
+            # Numbers continue on another pipeline: a deferred status may wait for an earlier one.
             newest = self.latest_number(name)
             self.withdraw(name)
-            known = self._published[name] = _Published(controller, newest)
-        rendered = self._lines[controller].render(gateway)
+            published = self._published[name] = _Published(controller, newest)
+        rendered = self._pipelines[controller].render(gateway)
         if rendered is None:
             return ()
-        if rendered.version != known.version:
-            served = self.confirmed_number(name)
-            kept = {each: n for each, n in known.numbers.items() if n >= served}
-            known.newest += 1
-            known.version = rendered.version
-            known.numbers = {**kept, rendered.version: known.newest}
+        if rendered.version != published.version:
+            confirmed = self.confirmed_number(name)
+            confirmable = {
+                version: number
+                for version, number in published.numbers.items()
+                if number >= confirmed
+            }
+            published.newest += 1
+            published.version = rendered.version
+            published.numbers = {**confirmable, rendered.version: published.newest}
             rendered.publish()
         return (*rendered.unsupported, *self.report(name).rejected)
 
     def report(self, name: str) -> DataPlaneReport:
-        """Give the present report of a Gateway; that of none, before it was published."""
-        known = self._published.get(name)
-        if known is None:
+        """Return the current report of a Gateway; an empty one if it is not published."""
+        published = self._published.get(name)
+        if published is None:
             return DataPlaneReport(gateway=name, desired="")
-        return self._lines[known.controller].report(name)
+        return self._pipelines[published.controller].report(name)
 
     def latest_number(self, name: str) -> int:
-        """Give the number of what was published last of a Gateway; 0 before the first."""
-        known = self._published.get(name)
-        return known.newest if known else 0
+        """Return the number of the newest publication of a Gateway; 0 before the first."""
+        published = self._published.get(name)
+        return published.newest if published else 0
 
     def confirmed_number(self, name: str) -> int:
-        """Give the number of what every instance has confirmed, or something newer."""
-        known = self._published.get(name)
-        if known is None:
+        """Return the number of the newest publication that every instance has reached.
+
+        0 without instances.
+        """
+        published = self._published.get(name)
+        if published is None:
             return 0
         confirmed = self.report(name).confirmed
-        return min((known.numbers.get(version, 0) for version in confirmed), default=0)
+        return min((published.numbers.get(version, 0) for version in confirmed), default=0)
 
     def withdraw_except(self, names: set[str]) -> None:
         """Withdraw every Gateway that is not among ``names``."""
@@ -76,7 +85,7 @@ class Publisher:
             self.withdraw(name)
 
     def withdraw(self, name: str) -> None:
-        """Have a Gateway served no more by us, if it was."""
-        known = self._published.pop(name, None)
-        if known is not None:
-            self._lines[known.controller].withdraw(name)
+        """Stop publishing configuration for a Gateway. Does nothing if none was published."""
+        published = self._published.pop(name, None)
+        if published is not None:
+            self._pipelines[published.controller].withdraw(name)

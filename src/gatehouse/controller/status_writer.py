@@ -1,4 +1,4 @@
-"""Writes statuses to the API server: only what differs, the newest, and again until it stands."""
+"""Writes statuses that differ from the API server's, with retries."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gatehouse.kube import client as kube
 log = structlog.get_logger("gatehouse.status")
 
 WORKERS = 8
-"""Writes in flight at once."""
+"""Number of concurrent writes."""
 
 FIRST_RETRY, LAST_RETRY = 0.2, 30.0
-"""Seconds before a failed write is tried again; doubles from the first to the last."""
+"""Back-off in seconds after a failed write; doubles from the first to the last value."""
 
 
 class StatusWriter:
-    """Makes the statuses of objects what they are wanted to be."""
+    """Writes the desired status of each object. Only the newest desired status is written."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class StatusWriter:
         self._client = client
         self._resources = resources
         self._current = current
-        self._wanted: dict[Key, combined.Status] = {}
+        self._desired: dict[Key, combined.Status] = {}
         self._queue: asyncio.Queue[Key] = asyncio.Queue()
         self._queued: set[Key] = set()
         self._failures: dict[Key, int] = {}
@@ -43,22 +43,22 @@ class StatusWriter:
         """Statuses written so far."""
 
     def set_desired(self, key: Key, status: combined.Status) -> None:
-        """Make ``status`` the wanted one of the object at ``key``; latest wins."""
-        self._wanted[key] = status
+        """Set the desired status of the object at ``key`` and write it soon."""
+        self._desired[key] = status
         self._enqueue(key)
 
     def forget(self, key: Key) -> None:
-        """Want nothing of the object at ``key`` any more."""
-        self._wanted.pop(key, None)
+        """Drop the desired status of the object at ``key``."""
+        self._desired.pop(key, None)
         self._failures.pop(key, None)
 
     def enqueue(self, key: Key) -> None:
-        """Look again at an object that changed: somebody may have written over its status."""
-        if key in self._wanted:
+        """Compare a changed object again: another writer may have overwritten its status."""
+        if key in self._desired:
             self._enqueue(key)
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
                 group.create_task(self._work())
@@ -84,7 +84,7 @@ class StatusWriter:
                 self._failures.pop(key, None)
 
     async def _write_over_newer(self, key: Key) -> None:
-        """Our copy was stale: read the object itself and write once more."""
+        """Read the object from the API server and write again; the informer's copy was stale."""
         try:
             fresh = await self._client.get(self._resources[key[0]], key[2], namespace=key[1])
             await self._write(key, fresh)
@@ -94,21 +94,23 @@ class StatusWriter:
             self._retry(key, error)
 
     async def _write(self, key: Key, current: Mapping[str, Any] | None) -> None:
-        wanted = self._wanted.get(key)
-        if wanted is None or current is None:
+        desired = self._desired.get(key)
+        if desired is None or current is None:
             return
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = combined.merge_status(current.get("status"), wanted, now)
+        status = combined.merge_status(current.get("status"), desired, now)
         if status is None:
             return
         body = {**current, "status": status}
         await self._client.update_status(self._resources[key[0]], body)
         self.writes += 1
-        log.debug("written", kind=key[0], namespace=key[1], name=key[2])
+        log.debug("status written", kind=key[0], namespace=key[1], name=key[2])
 
     def _retry(self, key: Key, error: kube.ApiError) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
         delay = max(delay, error.retry_after or 0.0)
-        log.warning("not written", kind=key[0], namespace=key[1], name=key[2], error=str(error))
+        log.warning(
+            "status write failed", kind=key[0], namespace=key[1], name=key[2], error=str(error)
+        )
         asyncio.get_running_loop().call_later(delay, self._enqueue, key)

@@ -1,4 +1,4 @@
-"""Fetches what objects refer to by URL, and keeps it fresh: keys that tokens are signed with."""
+"""Periodic fetches of URLs that objects refer to, such as JWKS with token signing keys."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from gatehouse.compiler.frontends.gateway_api import Fetch, Fetched
 log = structlog.get_logger("gatehouse.fetching")
 
 MAX_BYTES = 1 << 20
-"""Bytes that are taken of an answer."""
+"""Maximum size of a response in bytes."""
 
 TIMEOUT = 10.0
-"""Seconds for one fetch."""
+"""Timeout of one fetch in seconds."""
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Seconds before a failed fetch is tried again; doubles from the first to the last."""
+"""Back-off in seconds after a failed fetch; doubles from the first to the last value."""
 
 OnFetched = Callable[[Fetch, Fetched | None], None]
 
 
 class Fetcher:
-    """Keeps everything that is wanted; tells ``on_fetched`` of each result that is another one.
+    """Fetches the desired URLs periodically and calls ``on_fetched`` with each changed result.
 
-    What was fetched once stays when a later fetch fails: a server that is away for a while must
-    not lock everybody out.
+    A result stays valid when a later fetch fails, so that an outage of the server does not lock
+    all clients out. ``on_fetched`` gets None when a fetch is not desired any longer.
     """
 
     def __init__(self, on_fetched: OnFetched) -> None:
         self._on_fetched = on_fetched
         self._tasks: dict[Fetch, asyncio.Task[None]] = {}
 
-    def want(self, fetches: Iterable[Fetch]) -> None:
-        """Fetch these from now on, and nothing else."""
-        wanted = set(fetches)
-        for fetch in self._tasks.keys() - wanted:
+    def set_desired(self, fetches: Iterable[Fetch]) -> None:
+        """Replace the set of desired fetches: start new ones, stop the others."""
+        desired = set(fetches)
+        for fetch in self._tasks.keys() - desired:
             self._tasks.pop(fetch).cancel()
-            if not any(other.key == fetch.key for other in wanted):
+            if not any(other.key == fetch.key for other in desired):
                 self._on_fetched(fetch, None)
-        for fetch in wanted - self._tasks.keys():
+        for fetch in desired - self._tasks.keys():
             self._tasks[fetch] = asyncio.create_task(_PeriodicFetch(fetch, self._on_fetched).run())
 
     async def close(self) -> None:
@@ -57,7 +57,7 @@ class Fetcher:
 
 
 class _PeriodicFetch:
-    """Keeps one thing fresh."""
+    """Periodic fetch of one URL."""
 
     def __init__(self, fetch: Fetch, on_fetched: OnFetched) -> None:
         self._fetch = fetch
@@ -69,25 +69,28 @@ class _PeriodicFetch:
         failures = 0
         while True:
             try:
-                self._tell(await self._once())
+                self._report(await self._fetch_once())
                 failures = 0
                 delay = self._fetch.every
             except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError, ValueError) as error:
                 failures += 1
                 delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** (failures - 1))
                 problem = str(error) or type(error).__name__
-                log.warning("not fetched", url=self._fetch.url, error=problem, retry_in=delay)
+                log.warning("fetch failed", url=self._fetch.url, error=problem, retry_in=delay)
                 if self._last is None or self._last.problem:
-                    self._tell(Fetched(problem=problem))
+                    self._report(Fetched(problem=problem))
             await asyncio.sleep(delay * random.uniform(0.9, 1.0))  # noqa: S311
 
-    def _tell(self, found: Fetched) -> None:
-        if found != self._last:
-            self._last = found
-            self._on_fetched(self._fetch, found)
+    def _report(self, result: Fetched) -> None:
+        if result != self._last:
+            self._last = result
+            self._on_fetched(self._fetch, result)
 
-    async def _once(self) -> Fetched:
-        """Fetch once; an answer that says nothing changed gives what is known."""
+    async def _fetch_once(self) -> Fetched:
+        """Fetch once. Return the previous result on 304.
+
+        Raises ValueError for other statuses than 200 and for a response that is too large.
+        """
         trust = ssl.create_default_context(cadata=self._fetch.trust or None)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT)
         headers = {"If-None-Match": self._tag} if self._tag and self._last else {}
@@ -100,11 +103,11 @@ class _PeriodicFetch:
             if response.status == 304 and self._last is not None:
                 return self._last
             if response.status != 200:
-                raise ValueError(f"answered {response.status}")
+                raise ValueError(f"HTTP status {response.status}")
             content = await response.content.read(MAX_BYTES + 1)
             while len(content) <= MAX_BYTES and not response.content.at_eof():
                 content += await response.content.read(MAX_BYTES + 1 - len(content))
             if len(content) > MAX_BYTES:
-                raise ValueError(f"answered more than {MAX_BYTES} bytes")
+                raise ValueError(f"response is larger than {MAX_BYTES} bytes")
             self._tag = response.headers.get("ETag", "")
             return Fetched(content)

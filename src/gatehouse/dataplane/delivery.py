@@ -1,4 +1,4 @@
-"""The seam between the controller and the transports: bundles go out, reports come back."""
+"""Interface between the controller and the transports: published content and reports."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ Content_contra = TypeVar("Content_contra", contravariant=True)
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A part of what was published that an instance does not take; it serves all else."""
+    """A fragment or resource that an instance rejected. The instance serves the rest."""
 
     origins: tuple[str, ...]
-    """The objects that the part was made from."""
+    """Objects that the rejected content was generated from."""
     reason: str
-    """In the proxy's own words."""
+    """Error message of the proxy."""
 
 
 class InstanceReport(msgspec.Struct, frozen=True):
-    """What is known of one connected instance of a data plane."""
+    """State of one connected instance of a data plane."""
 
     instance: str
-    """Who it is: the Pod's name."""
+    """Name of the instance: the Pod's name."""
     desired: str = ""
-    """Version of the bundle it was last told to have; empty before the first."""
+    """Version that was last sent to it; empty before the first."""
     confirmed: str = ""
-    """Version of the bundle it confirmed to be serving; empty before the first."""
+    """Version that it confirmed to be serving; empty before the first."""
     error: str = ""
-    """Why it refused the desired version, in the proxy's own words; empty if it did not."""
+    """Error message of the proxy if it rejected the desired version; empty if it did not."""
     proxy: str = ""
     """Kind and version of its proxy, such as ``nginx/1.31.3``."""
     modules: tuple[str, ...] = ()
-    """What the proxy was built with, in its own names."""
+    """Modules or extensions the proxy was built with, by the proxy's names for them."""
     features: frozenset[str] = frozenset()
-    """What its agent can do beyond writing files, such as ``endpoints`` and ``connectors``."""
+    """Features of the agent, such as ``endpoints`` and ``connectors``."""
     rejected: tuple[Rejection, ...] = ()
-    """Parts that it does not take; it has confirmed a version when it has all else of it."""
+    """Rejected content. A version is confirmed if everything else of it is served."""
     unhealthy: str = ""
-    """Why its proxy serves nothing; empty: nothing is known of that."""
+    """Reason why the proxy serves nothing; empty if no problem is known."""
 
 
 class InstanceCapabilities(msgspec.Struct, frozen=True):
-    """What instances have, as an :class:`InstanceReport` says it of one."""
+    """Capabilities of an instance, as in its :class:`InstanceReport`."""
 
     proxy: str
     modules: tuple[str, ...]
@@ -54,35 +54,35 @@ class InstanceCapabilities(msgspec.Struct, frozen=True):
 
 
 class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
-    """The connected instances of one gateway's data plane, sorted by name.
+    """The connected instances of one Gateway's data plane, sorted by name.
 
-    There may be thousands, so what is asked of all of them is found once for each report.
+    There may be thousands, so aggregates are computed once for each report.
     """
 
     gateway: str
     """``namespace/name`` of the Gateway."""
     desired: str
-    """Version of the published bundle; empty when none is."""
+    """Published version; empty if none is published."""
     instances: tuple[InstanceReport, ...] = ()
 
     @property
     def programmed(self) -> bool:
-        """Whether at least one instance is connected and every one confirmed the version."""
+        """True if at least one instance is connected and all have confirmed the version."""
         return bool(self.desired) and self.confirmed == {self.desired}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Who is connected."""
+        """Names of the connected instances."""
         return tuple(instance.instance for instance in self.instances)
 
     @cached_property
     def confirmed(self) -> frozenset[str]:
-        """The versions that instances confirmed; "" is among them if one has confirmed none."""
+        """Versions that instances confirmed. Contains "" if an instance has not confirmed any."""
         return frozenset(instance.confirmed for instance in self.instances)
 
     @cached_property
     def equipment(self) -> frozenset[InstanceCapabilities]:
-        """What instances have, as far as they have said it; as a rule all have the same."""
+        """Capabilities that instances have reported; usually the same for all."""
         return frozenset(
             InstanceCapabilities(instance.proxy, instance.modules, instance.features)
             for instance in self.instances
@@ -91,7 +91,7 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def error(self) -> str:
-        """The first refusal of the desired version, prefixed with its instance; empty if none."""
+        """First rejection of the desired version, prefixed with the instance; empty if none."""
         for instance in self.instances:
             if instance.error and instance.desired == self.desired:
                 return f"{instance.instance}: {instance.error}"
@@ -99,7 +99,7 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def unhealthy(self) -> str:
-        """The first proxy that serves nothing: its instance, and why; empty if there is none."""
+        """First instance whose proxy serves nothing, and the reason; empty if none."""
         for instance in self.instances:
             if instance.unhealthy:
                 return f"{instance.instance}: {instance.unhealthy}"
@@ -107,60 +107,61 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def rejected(self) -> tuple[tuple[str, str], ...]:
-        """Names of objects whose part some instance does not take, and why; sorted."""
+        """Objects with content that an instance rejected, and the reasons; sorted."""
         return tuple(
             sorted(
                 {
-                    (origin, refusal.reason)
+                    (origin, rejection.reason)
                     for instance in self.instances
-                    for refusal in instance.rejected
-                    for origin in refusal.origins
+                    for rejection in instance.rejected
+                    for origin in rejection.origins
                 }
             )
         )
 
 
 class HostReport(msgspec.Struct, frozen=True):
-    """What is known of one load balancer outside."""
+    """State of one host of an external load balancer."""
 
     host: str
-    """Its URL, or the name of a machine that is ours in whole."""
+    """URL of the NGINX Plus API, or the name of a machine."""
     version: str = ""
-    """Of what it was last seen to hold in whole; empty: nothing yet."""
+    """Version that the host was last seen to hold completely; empty if none yet."""
     server: str = ""
-    """What it says it is."""
+    """Server name and version that the host reports."""
     api: int = 0
-    """The version of its API that is spoken; 0: none yet."""
+    """Version of the NGINX Plus API in use; 0 if none yet."""
     failing: tuple[tuple[str, str], ...] = ()
-    """Upstreams that could not be changed, each with the host's own words."""
+    """Upstreams that could not be changed, each with the host's error message."""
     error: str = ""
-    """Why the host cannot be spoken to; empty: it can."""
+    """Reason why the host cannot be reached; empty if it can."""
     behind: int = 0
-    """Upstreams that are not known to hold what they are to hold."""
+    """Number of upstreams not known to be in their desired state."""
     empty: frozenset[UpstreamName] = frozenset()
-    """Upstreams that were to be emptied, and are."""
+    """Upstreams that were to be emptied and are empty."""
 
     @property
     def trouble(self) -> str:
-        """What is wrong, for one line; empty: nothing."""
+        """Current problem in one line; empty if none."""
         if self.error or not self.failing:
             return self.error
-        name, words = self.failing[0]
+        name, message = self.failing[0]
         more = f" (and {len(self.failing) - 1} more)" if len(self.failing) > 1 else ""
-        return f"{name}: {words}{more}"
+        return f"{name}: {message}{more}"
 
 
 class Delivery(Protocol[Content_contra]):
-    """Carries bundles, or resources, to data planes. Nothing here blocks; all is idempotent."""
+    """Delivers file sets or resource sets to data planes. Methods do not block and are
+    idempotent."""
 
     on_report: Callable[[str], None]
-    """Called, in the event loop, with a gateway whose report changed. Must not raise or block."""
+    """Called in the event loop with a Gateway whose report changed. Must not raise or block."""
 
     def publish(self, gateway: str, content: Content_contra, /) -> None:
-        """Make ``content`` the one that every instance of ``gateway`` is to have; latest wins."""
+        """Make ``content`` the desired content of all instances of ``gateway``. The latest wins."""
 
     def withdraw(self, gateway: str) -> None:
-        """Forget ``gateway``: its instances keep what they have, and are told nothing more."""
+        """Stop publishing for ``gateway``. Its instances keep their configuration."""
 
     def report(self, gateway: str) -> DataPlaneReport:
-        """Give the present report of ``gateway``."""
+        """Return the current report of ``gateway``."""

@@ -1,4 +1,4 @@
-"""Endpoints as a bundle delivers them: one small file per upstream, apart from the proxy's text."""
+"""Endpoint files of a file set: one small file per upstream, apart from the NGINX configuration."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ import re
 import msgspec
 
 DIRECTORY = "gatehouse/endpoints"
-"""Where a bundle has them; the file's name is the upstream's: in DNS, or in NGINX Plus' API."""
+"""Directory of endpoint files. A file is named like the upstream in DNS or in the NGINX Plus
+API."""
 
 STREAM_DIRECTORY = "gatehouse/stream-upstreams"
-"""Where a bundle has the configuration of an upstream of streams."""
+"""Directory of the configuration of ``stream {}`` upstreams."""
 
 _FILE = re.compile(r".+\.json")
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where an upstream sends traffic, and its share of it."""
+    """Address of an upstream server and its weight."""
 
     address: str
     port: int
     weight: int = 1
 
     def __post_init__(self) -> None:
-        # Also what keeps anything else than an address out of NGINX's configuration.
+        # This check also prevents injection into the NGINX configuration.
         ipaddress.ip_address(self.address)
         if not (0 < self.port < 65536 and 0 < self.weight < 65536):
             raise ValueError(f"port {self.port} or weight {self.weight} is out of range")
 
     @property
     def encoded(self) -> str:
-        """The endpoint as NGINX writes it."""
+        """The endpoint in NGINX syntax."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{host}:{self.port}"
 
@@ -40,21 +41,21 @@ Endpoints = tuple[Endpoint, ...]
 
 
 def name_of(path: str) -> str:
-    """Give the upstream whose endpoints a file of a bundle holds; empty: it holds none."""
+    """Return the upstream that an endpoint file is for, or "" for any other file."""
     directory, _, name = path.rpartition("/")
     return name.removesuffix(".json") if directory == DIRECTORY and _FILE.fullmatch(name) else ""
 
 
 def path_of(name: str) -> str:
-    """Give the path of an upstream's file."""
+    """Return the path of an upstream's endpoint file."""
     return f"{DIRECTORY}/{name}.json"
 
 
 def stream_file(name: str) -> str:
-    """Give the path at which a bundle has the configuration of an upstream, if it is of streams."""
+    """Return the path of an upstream's configuration if it is a ``stream {}`` upstream."""
     return f"{STREAM_DIRECTORY}/{name}.conf"
 
 
 def decode(content: bytes) -> Endpoints:
-    """Read a file; raises msgspec.DecodeError."""
+    """Parse an endpoint file. Raises msgspec.DecodeError."""
     return msgspec.json.decode(content, type=Endpoints)

@@ -1,8 +1,8 @@
-"""Bundles: what a data plane is to have, addressed by content.
+"""File sets: content-addressed configuration files of an NGINX data plane.
 
-A bundle maps paths to files. Delivery is "send what differs": two files are the same when their
-digests are, two bundles when their versions are. A bundle that is made of another costs what is
-different, and so does finding that.
+A file set maps paths to files. Only differences are sent: files are equal if their digests are, and
+file sets are equal if their versions are. Deriving a file set from another, and comparing the two,
+costs as much as they differ.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gatehouse.incremental.table import Table
 
 
 def base64_sha256(content: bytes) -> str:
-    """Give the standard base64 of the SHA-256 of ``content``, as NGINX Agent v3 writes hashes."""
+    """Return the SHA-256 of ``content`` in standard base64, the hash format of NGINX Agent v3."""
     return base64.b64encode(hashlib.sha256(content).digest()).decode()
 
 
 class File(msgspec.Struct, frozen=True):
-    """One file. ``path`` is relative to the proxy's configuration directory, with ``/``."""
+    """A file. ``path`` is relative to the proxy's configuration directory, separated by ``/``."""
 
     path: str
     content: bytes
@@ -38,12 +38,12 @@ class File(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What no other file of a bundle has."""
+        """Unique key in a file set."""
         return self.path
 
     @property
     def number(self) -> int:
-        """A number that stands for path and content."""
+        """Number derived from path and digest; see :attr:`FileSet.version`."""
         text = f"{self.path}\0{self.digest}\n".encode()
         return int.from_bytes(hashlib.sha256(text).digest())
 
@@ -55,29 +55,31 @@ class FileSet:
     """An immutable set of files with a version that depends on their paths and digests alone."""
 
     def __init__(self, files: Iterable[File] = ()) -> None:
-        self._hold(Table((file.path, file) for file in files))
+        self._set_files(Table((file.path, file) for file in files))
 
-    def _hold(self, files: Table[str, File], total: int | None = None) -> None:
+    def _set_files(self, files: Table[str, File], total: int | None = None) -> None:
         self.files = files
-        """By path, in the order of the paths."""
+        """Files by path, sorted by path."""
         if total is None:
             total = sum(file.number for file in files.values())
         self._total = total % 2**256
         self.version = base64.b64encode(self._total.to_bytes(32)).decode()
-        """Standard base64 of a number that is the sum of all files' numbers.
+        """Standard base64 of the sum of all files' numbers.
 
-        A sum needs no order, and can follow a change without looking at what did not change.
+        A sum does not depend on an order, so an update only looks at the files that change.
         """
 
     def changed(self, new: Iterable[File] = (), gone: Iterable[str] = ()) -> FileSet:
-        """Give a bundle with ``new`` in it and without the paths ``gone``, sharing the rest."""
+        """Return a file set with the files ``new`` and without the paths ``gone``, sharing the
+        rest."""
         added = {file.path: file for file in new}
-        leaving = [path for path in gone if path in self.files and path not in added]
-        before = [self.files[path] for path in (*added, *leaving) if path in self.files]
+        removed = [path for path in gone if path in self.files and path not in added]
+        before = [self.files[path] for path in (*added, *removed) if path in self.files]
         total = self._total + sum(file.number for file in added.values())
-        made = FileSet.__new__(FileSet)
-        made._hold(self.files.updated(added, leaving), total - sum(file.number for file in before))
-        return made
+        total -= sum(file.number for file in before)
+        updated = FileSet.__new__(FileSet)
+        updated._set_files(self.files.updated(added, removed), total)
+        return updated
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FileSet) and self.version == other.version
@@ -86,4 +88,4 @@ class FileSet:
         return hash(self.version)
 
     def __repr__(self) -> str:
-        return f"Bundle({len(self.files)} files, {self.version})"
+        return f"FileSet({len(self.files)} files, {self.version})"

@@ -1,7 +1,7 @@
-"""Who a machine outside the cluster is: the name in its agent's certificate. Pure.
+"""Identity of an external machine: the name in its agent's certificate. No I/O.
 
-A certificate names one machine of one ExternalLoadBalancer, by a URI among its alternative names
-(a SPIFFE ID). Whoever signs for the control plane's authority vouches for it.
+A certificate names one machine of one ExternalLoadBalancer by a URI (a SPIFFE ID) in its subject
+alternative names. The control plane trusts the CA for these names.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ class Machine(msgspec.Struct, frozen=True):
     namespace: str
     balancer: str
     host: str
-    """Its name in ``spec.hosts``."""
+    """Name of the machine in ``spec.hosts``."""
 
     @property
     def uri(self) -> str:
-        """Give what stands in its certificate."""
+        """The URI in the machine's certificate."""
         return f"{_PREFIX}{self.namespace}/{self.balancer}/{self.host}"
 
     @classmethod
     def parse(cls, uri: str) -> Machine:
-        """Read what stands in a certificate; raises ValueError."""
+        """Parse the URI of a certificate. Raises ValueError if it does not name a machine."""
         parts = uri.removeprefix(_PREFIX).split("/")
         if not uri.startswith(_PREFIX) or len(parts) != 3:
             raise ValueError(f"{uri!r} is not of the form {_PREFIX}<namespace>/<name>/<host>")
         namespace, balancer, host = parts
-        known = _LABEL.fullmatch(namespace) and _NAME.fullmatch(balancer) and _NAME.fullmatch(host)
-        if not known:
-            raise ValueError(f"{uri!r} has parts that are no names")
+        valid = _LABEL.fullmatch(namespace) and _NAME.fullmatch(balancer) and _NAME.fullmatch(host)
+        if not valid:
+            raise ValueError(f"{uri!r}: invalid namespace, name or host")
         return cls(namespace, balancer, host)

@@ -1,6 +1,6 @@
-"""What the API of NGINX Plus calls a server of an upstream, and what a host is to hold.
+"""Servers of an upstream in the NGINX Plus API, and the desired upstreams of a host.
 
-The back end writes it, the transport makes hosts agree with it. Pure.
+The back end builds them, the transport synchronizes hosts with them. No I/O.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 from gatehouse.dataplane.upstream_name import UpstreamName
 
 HTTP_ONLY_PARAMETERS = frozenset({"route", "drain"})
-"""Parameters that the API refuses in the stream context."""
+"""Parameters that the API rejects in the stream context."""
 
 IMMUTABLE_PARAMETERS = frozenset({"service", "backup"})
-"""Parameters that a server has for life: another value takes another server."""
+"""Parameters that cannot be changed: another value requires another server."""
 
 _DURATION = re.compile(r"(\d+)(ms|[smhdwMy]?)")
 
@@ -37,7 +37,7 @@ _SECONDS = {
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A server with every parameter; the defaults are NGINX's."""
+    """A server with all parameters. The defaults are those of NGINX."""
 
     server: str
     """``host:port``"""
@@ -61,20 +61,20 @@ _TIMES = ("fail_timeout", "slow_start")
 _WORDS = tuple(name for name in DEFAULTS if name not in _TIMES)
 
 
-def differing(wanted: Server, found: Server) -> frozenset[str]:
-    """Give the parameters that differ; times are compared as times (``60s`` is ``1m``)."""
-    if wanted is found or wanted == found:
+def differing(desired: Server, observed: Server) -> frozenset[str]:
+    """Return the names of the parameters that differ. Times compare by value: ``60s`` is ``1m``."""
+    if desired is observed or desired == observed:
         return frozenset()
-    names = [name for name in _WORDS if getattr(wanted, name) != getattr(found, name)]
+    names = [name for name in _WORDS if getattr(desired, name) != getattr(observed, name)]
     for name in _TIMES:
-        before, after = getattr(wanted, name), getattr(found, name)
+        before, after = getattr(desired, name), getattr(observed, name)
         if before != after and seconds(before) != seconds(after):
             names.append(name)
     return frozenset(names)
 
 
 def seconds(duration: str) -> float:
-    """Read a time as NGINX writes it; NaN, which equals nothing, for what is none."""
+    """Return an NGINX time in seconds, or NaN (which equals nothing) for an invalid one."""
     parts = _DURATION.findall(duration)
     if not parts or "".join(number + unit for number, unit in parts) != duration:
         return float("nan")
@@ -82,7 +82,7 @@ def seconds(duration: str) -> float:
 
 
 class Upstream:
-    """What an upstream is to hold, in whole."""
+    """Complete desired state of an upstream."""
 
     def __init__(self, name: UpstreamName, servers: Iterable[Server]) -> None:
         self.name = name
@@ -96,7 +96,7 @@ class Upstream:
 
     @cached_property
     def digest(self) -> bytes:
-        """A digest of all that it says."""
+        """Digest of the name and all servers."""
         return hashlib.sha256(msgspec.json.encode((self.name, self.servers))).digest()
 
     def __eq__(self, other: object) -> bool:
@@ -109,7 +109,7 @@ class Upstream:
 
 
 class DesiredUpstreams:
-    """All upstreams of ours that a host is to hold; any other one is left alone."""
+    """Desired upstreams of a host. Other upstreams on the host are left alone."""
 
     def __init__(
         self,
@@ -125,11 +125,11 @@ class DesiredUpstreams:
 
     @cached_property
     def version(self) -> str:
-        """12 hexadecimal digits that depend on the upstreams alone."""
+        """12 hexadecimal digits that depend only on the upstreams."""
         whole = hashlib.sha256()
         for name in sorted(self.upstreams):
-            # An upstream that is to be empty says nothing new once it is: a host that never had
-            # one and a host that was emptied hold the same.
+            # Empty upstreams are skipped: a host that never had an upstream and a host on which it
+            # was emptied hold the same.
             if self.upstreams[name].servers:
                 whole.update(self.upstreams[name].digest)
         return whole.hexdigest()[:12]

@@ -1,7 +1,8 @@
-"""Tables made of other tables, by looking at what changed only.
+"""Tables derived from other tables, updated by looking only at what changed.
 
-Each is a value that knows what it was made of, so that the next one costs what is different; made
-without the last one it is the same. A query has that by :meth:`gatehouse.query.Ask.last`.
+Each result is a value that includes its inputs, so that the cost of the next one depends on the
+difference. Computed without the previous result, it is the same. A query gets its previous result
+from :meth:`gatehouse.incremental.query.Ask.last`.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ M = TypeVar("M")
 About = TypeVar("About")
 
 GroupsOf = Callable[[About, K, V], Iterable[G]]
-"""Gives the groups that an entry belongs to. ``About`` is the same for all entries."""
+"""Returns the groups that an entry belongs to. ``About`` is the same for all entries."""
 
 Make = Callable[[About, G, tuple[K, ...]], M]
-"""Makes what is to stand for a group, of it and the sorted keys of its entries."""
+"""Builds the value of a group from the group and the sorted keys of its entries."""
 
 
 class Grouping(msgspec.Struct, Generic[About, K, V, G, M], frozen=True):
-    """The entries of a table by the groups that they belong to."""
+    """The entries of a table, grouped."""
 
     source: Table[K, V]
     about: About
@@ -43,42 +44,45 @@ def group_by(
     make: Make[About, G, K, M],
     about: About,
 ) -> Grouping[About, K, V, G, M]:
-    """Group the entries of a table; ``last``: what this gave before, with the same functions."""
+    """Group the entries of a table.
+
+    ``last`` is the previous result for the same functions, if there is one.
+    """
     if last is None or last.about != about:
         last = Grouping(Table(), about, Table(), Table())
-    found: dict[G, list[K]] = {}
+    touched: dict[G, list[K]] = {}
     for key, old, new in last.source.diff(source):
         before = set(groups_of(about, key, old)) if old is not None else set()
         after = set(groups_of(about, key, new)) if new is not None else set()
         for group in before ^ after:
-            if group not in found:
-                found[group] = list(last.members.get(group, ()))
-            place = bisect_left(found[group], key)
-            # A list is moved at once, so that many entries of one group are no trouble.
-            found[group][place : place + (group in before)] = [key] if group in after else []
-    members = {group: tuple(keys) for group, keys in found.items() if keys}
-    gone = found.keys() - members.keys()
-    made = {group: make(about, group, keys) for group, keys in members.items()}
-    made = {group: value for group, value in made.items() if last.groups.get(group) != value}
+            if group not in touched:
+                touched[group] = list(last.members.get(group, ()))
+            index = bisect_left(touched[group], key)
+            # One slice assignment per entry: cheap even if many entries belong to one group.
+            touched[group][index : index + (group in before)] = [key] if group in after else []
+    members = {group: tuple(keys) for group, keys in touched.items() if keys}
+    gone = touched.keys() - members.keys()
+    values = {group: make(about, group, keys) for group, keys in members.items()}
+    values = {group: value for group, value in values.items() if last.groups.get(group) != value}
     return Grouping(
-        source, about, last.members.updated(members, gone), last.groups.updated(made, gone)
+        source, about, last.members.updated(members, gone), last.groups.updated(values, gone)
     )
 
 
 def presence(_: object, __: object, ___: object) -> bool:
-    """Make nothing of a group: that there is one is all."""
+    """Return True. Use as ``make`` if only the existence of a group matters."""
     return True
 
 
 class Union(msgspec.Struct, Generic[K, V], frozen=True):
-    """The entries of several tables; of equal keys those of the first."""
+    """The entries of several tables. The first table wins for equal keys."""
 
     sources: tuple[Table[K, V], ...]
     whole: Table[K, V]
 
 
 def union(last: Union[K, V] | None, sources: tuple[Table[K, V], ...]) -> Union[K, V]:
-    """Unite tables; ``last``: what this gave before."""
+    """Merge tables. ``last`` is the previous result, if there is one."""
     if len(sources) == 1:
         return Union(sources, sources[0])
     if last is None or len(last.sources) != len(sources):

@@ -1,17 +1,18 @@
-"""Incremental computation by recorded reads: the engine under every compile.
+"""Incremental computation with recorded reads: the engine of every compile pass.
 
-A *query* is a plain top-level function ``f(ask, argument) -> value``. It reads inputs only by
-``ask.read(key)`` and other results only by ``ask(function, argument)``; everything it touched is
-recorded, so that after a change only what depends on it runs again. A query that runs again and
-yields an equal value keeps the old object, so its dependants do not run at all. Arguments are
-small hashable values; values are frozen and comparable. A query may also run for an object that is
-gone, when who asked for it has not been run yet: it gives whatever stands for nothing.
+A *query* is a plain top-level function ``f(ask, argument) -> value``. It reads inputs only through
+``ask.read(key)`` and results of other queries only through ``ask(function, argument)``. The engine
+records these dependencies, so that after a change only the dependent queries run again. If a query
+runs again and returns an equal value, the old object is kept and its callers do not run at all.
+Arguments are small hashable values; values are frozen and comparable. A query may also run for a
+deleted object, if its caller has not been run again yet. It must then return an empty result.
 
-What there are thousands of is a :class:`gatehouse.table.Table`: :meth:`Ask.map` asks a query for
-every value of one, :mod:`gatehouse.grouping` makes others of it; both cost what changed.
+Large collections are a :class:`gatehouse.incremental.table.Table`. :meth:`Ask.map` runs a query for
+every value of a table, and :mod:`gatehouse.incremental.grouping` derives tables from tables. The
+cost of both depends on the size of the change.
 
-The same functions run over an empty :class:`Engine` are the compile from scratch, which is the
-oracle of the property tests: incremental and full must agree.
+The same functions on an empty :class:`Engine` are the full compile. It is the oracle of the
+property tests: incremental and full results must be equal.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ K = TypeVar("K")
 
 
 class QueryCycleError(RuntimeError):
-    """A query asked, directly or not, for its own result."""
+    """A query called itself, directly or through other queries."""
 
 
 class _Memo:
-    """One result, what it was made from, and what was made from it."""
+    """A cached result with its dependencies and its callers."""
 
     __slots__ = (
         "argument",
@@ -45,8 +46,8 @@ class _Memo:
         "calls",
         "error",
         "function",
+        "has_result",
         "height",
-        "made",
         "reads",
         "stale",
         "traceback",
@@ -56,10 +57,10 @@ class _Memo:
     def __init__(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> None:
         self.function = function
         self.argument = argument
-        self.made = False
+        self.has_result = False
         self.stale = True
         self.height = 0
-        """Greater than that of everything it called."""
+        """Greater than the height of every memo in ``calls``."""
         self.value: Any = None
         self.error: Exception | None = None
         self.traceback: TracebackType | None = None
@@ -71,7 +72,8 @@ class _Memo:
         return self.height < other.height
 
     def failure(self) -> Exception | None:
-        """Give what it raised, with the traceback that it came with: each raise adds to it."""
+        """Return the exception with its original traceback, because each raise extends the
+        traceback."""
         return self.error.with_traceback(self.traceback) if self.error is not None else None
 
 
@@ -85,26 +87,26 @@ class _Frame:
 
 
 class Ask:
-    """What a query is given to read with; see the module's docstring."""
+    """Read access for queries; see the module's docstring."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def read(self, key: Key) -> Any:
-        """Read an input: the object at ``key`` (None if absent), or a table of a bucket's keys."""
+        """Read an input: the object at ``key`` (None if absent) or the keys of an index bucket."""
         return self._engine._read(key)
 
     def last(self) -> Any:
-        """Give what the running query gave last time, or None.
+        """Return the previous value of the running query, or None.
 
-        Only to find a result sooner that would be the same without: see :mod:`gatehouse.grouping`.
+        Use it only to compute the same result faster: see :mod:`gatehouse.incremental.grouping`.
         """
         return self._engine._frames[-1].last
 
     def __call__(self, function: Callable[[Ask, A], V], argument: A) -> V:
-        """Give ``function(ask, argument)``, from memory when nothing it read has changed.
+        """Return ``function(ask, argument)``, from the cache if nothing it depends on has changed.
 
-        A query that raised raises the same again, until something it read has changed.
+        An exception is cached too: it is raised again until a dependency of the query has changed.
         """
         memo = self._engine._query(function, argument)
         if memo.error is not None:
@@ -118,20 +120,21 @@ class Ask:
         arguments: Iterable[A],
         failed: Callable[[A, Exception], V] | None = None,
     ) -> list[V]:
-        """Ask ``function`` for every argument; thousands of them cost little where none changed.
+        """Return the result of ``function`` for every argument. Unchanged arguments cost little.
 
-        ``failed`` gives the value of one that raised; without it the first error is raised.
+        ``failed`` returns the value for an argument whose query raised. Without it, the first
+        exception is raised.
         """
         arguments = tuple(arguments)
         memos = self._engine._queries(function, arguments)
-        found: list[V] = [memo.value for memo in memos]
-        for place, memo in enumerate(memos):
+        values: list[V] = [memo.value for memo in memos]
+        for index, memo in enumerate(memos):
             if memo.error is not None:
                 error = memo.failure() or memo.error
                 if failed is None:
                     raise error
-                found[place] = failed(arguments[place], error)
-        return found
+                values[index] = failed(arguments[index], error)
+        return values
 
     def map(
         self,
@@ -139,39 +142,41 @@ class Ask:
         table: Table[K, A],
         failed: Callable[[A, Exception], V | None] | None = None,
     ) -> Table[K, V]:
-        """Ask ``function`` for every value; give a table with what is not None of the answers.
+        """Return a table of the results of ``function`` for every value, without those that are
+        None.
 
-        Each chunk of the table is a query of its own, so that only those run again in which
-        something changed. ``failed``: as in :meth:`each`.
+        Each chunk of the table is a query of its own, so that only chunks with a change run again.
+        ``failed``: as in :meth:`each`.
         """
         chunks = [(function, chunk, failed) for chunk in table.chunks]
         return Table.joined(self.each(_map_chunk, chunks))
 
 
-def _map_chunk(ask: Ask, which: tuple[Any, Chunk[Any, Any], Any]) -> Chunk[Any, Any]:
-    function, chunk, failed = which
-    found = ask.each(function, chunk.stored, failed)
-    keys = [key for key, value in zip(chunk.ordered, found, strict=True) if value is not None]
-    return Chunk(tuple(keys), tuple([value for value in found if value is not None]))
+def _map_chunk(ask: Ask, argument: tuple[Any, Chunk[Any, Any], Any]) -> Chunk[Any, Any]:
+    function, chunk, failed = argument
+    values = ask.each(function, chunk.stored, failed)
+    keys = [key for key, value in zip(chunk.ordered, values, strict=True) if value is not None]
+    return Chunk(tuple(keys), tuple([value for value in values if value is not None]))
 
 
 class Engine:
-    """A snapshot and the memory of what was computed from it.
+    """A snapshot and the cached results of queries over it.
 
-    A change marks what read it. Before the next answer that runs again, and then what was made
-    from it if it gave something else, from the bottom up; so a pass costs what really changed.
+    A change marks the queries that read it as stale. Stale queries run again before the next result
+    is returned, from the bottom up. Their callers run again only if the value differs, so the cost
+    of a pass depends on what really changed.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.runs = 0
-        """How many query bodies have run so far, for tests and metrics."""
+        """Number of query bodies that have run so far, for tests and metrics."""
         self._memos: dict[Callable[[Ask, Any], Any], dict[Hashable, _Memo]] = {}
         self._readers: dict[Key, set[_Memo]] = {}
         self._stale: list[tuple[int, _Memo]] = []
         """A heap by height."""
         self._roots: dict[_Memo, None] = {}
-        """What the last pass itself asked for."""
+        """Memos that the last pass called directly."""
         self._orphans: dict[_Memo, None] = {}
         """Memos that lost their last caller."""
         self._frames: list[_Frame] = []
@@ -186,14 +191,15 @@ class Engine:
         return changed
 
     def reads(self, key: Key) -> bool:
-        """Whether anything that is remembered was made from ``key``."""
+        """Return whether any cached result depends on ``key``."""
         return key in self._readers
 
     @contextmanager
     def compile(self) -> Iterator[Ask]:
-        """Open one pass over the snapshot. What the pass did not ask for is forgotten at its end.
+        """Open one pass over the snapshot. At its end, results that the pass did not use are
+        dropped.
 
-        A pass that raises forgets nothing.
+        A pass that raises drops nothing.
         """
         root = _Frame()
         self._frames = [root]
@@ -206,7 +212,7 @@ class Engine:
         for memo in self._roots.keys() - root.calls.keys():
             self._orphans[memo] = None
         self._roots = root.calls
-        self._forget()
+        self._drop_orphans()
 
     def _mark(self, memos: Iterable[_Memo]) -> None:
         for memo in memos:
@@ -214,28 +220,30 @@ class Engine:
                 memo.stale = True
                 heappush(self._stale, (memo.height, memo))
 
-    def _settle(self) -> None:
-        """Run what is stale, the lowest first: what it calls is settled then.
+    def _run_stale(self) -> None:
+        """Run the stale memos, the lowest first, so that their callees are up to date.
 
-        One that comes to call something it did not call before may have to run once more.
+        A memo that gains a new dependency may have to run once more.
         """
         while self._stale:
             _, memo = heappop(self._stale)
             if memo.stale and (memo.callers or memo in self._roots):
                 self._run(memo)
 
-    def _forget(self) -> None:
-        """Drop what nothing asks for any more, and what only that asked for."""
+    def _drop_orphans(self) -> None:
+        """Drop the memos without callers, and those that only they called."""
         while self._orphans:
             memo, _ = self._orphans.popitem()
             if memo.callers or memo in self._roots:
                 continue
             if self._memos[memo.function].get(memo.argument) is memo:
                 del self._memos[memo.function][memo.argument]
-            self._depend(memo, frozenset(), ())
+            self._set_dependencies(memo, frozenset(), ())
 
-    def _depend(self, memo: _Memo, reads: frozenset[Key], calls: tuple[_Memo, ...]) -> None:
-        """Make ``memo`` depend on these, and on nothing else."""
+    def _set_dependencies(
+        self, memo: _Memo, reads: frozenset[Key], calls: tuple[_Memo, ...]
+    ) -> None:
+        """Replace the dependencies of ``memo``."""
         for key in memo.reads - reads:
             readers = self._readers[key]
             readers.discard(memo)
@@ -260,7 +268,7 @@ class Engine:
 
     def _query(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> _Memo:
         if self._stale and len(self._frames) == 1:
-            self._settle()
+            self._run_stale()
         memo = self._memo(self._memos.setdefault(function, {}), function, argument)
         self._frames[-1].calls[memo] = None
         return memo
@@ -269,33 +277,33 @@ class Engine:
         self, function: Callable[[Ask, Any], Any], arguments: tuple[Hashable, ...]
     ) -> list[_Memo]:
         if self._stale and len(self._frames) == 1:
-            self._settle()
-        named = self._memos.setdefault(function, {})
-        found = [
-            known
-            if (known := named.get(argument)) is not None and not known.stale
-            else self._memo(named, function, argument)
+            self._run_stale()
+        by_argument = self._memos.setdefault(function, {})
+        memos = [
+            memo
+            if (memo := by_argument.get(argument)) is not None and not memo.stale
+            else self._memo(by_argument, function, argument)
             for argument in arguments
         ]
-        self._frames[-1].calls.update(dict.fromkeys(found))
-        return found
+        self._frames[-1].calls.update(dict.fromkeys(memos))
+        return memos
 
     def _memo(
         self,
-        named: dict[Hashable, _Memo],
+        by_argument: dict[Hashable, _Memo],
         function: Callable[[Ask, Any], Any],
         argument: Hashable,
     ) -> _Memo:
-        memo = named.get(argument)
+        memo = by_argument.get(argument)
         if memo is None:
-            memo = named[argument] = _Memo(function, argument)
+            memo = by_argument[argument] = _Memo(function, argument)
         if memo.stale:
             self._run(memo)
         return memo
 
     def _run(self, memo: _Memo) -> None:
         if memo in self._running:
-            raise QueryCycleError(f"{memo.function.__name__}({memo.argument!r}) asks for itself")
+            raise QueryCycleError(f"{memo.function.__name__}({memo.argument!r}) depends on itself")
         self._running.add(memo)
         frame = _Frame(memo.value)
         self._frames.append(frame)
@@ -311,19 +319,19 @@ class Engine:
             self._running.discard(memo)
         self.runs += 1
         memo.stale = False
-        self._depend(memo, frozenset(frame.reads), tuple(frame.calls))
-        if memo.made and error is None and memo.error is None and value == memo.value:
+        self._set_dependencies(memo, frozenset(frame.reads), tuple(frame.calls))
+        if memo.has_result and error is None and memo.error is None and value == memo.value:
             return
-        memo.made, memo.value, memo.error = True, value, error
+        memo.has_result, memo.value, memo.error = True, value, error
         memo.traceback = error.__traceback__ if error is not None else None
         self._mark(memo.callers)
 
 
 class IdentityMemo(Generic[K, V]):
-    """Results by the identity of one immutable input, for the back ends.
+    """Cache of results by the identity of one immutable input, for the back ends.
 
-    A back end gets values, not keys; an unchanged part of the IR is the same object as before,
-    so its rendering is found by ``is``. Inputs not used since the last :meth:`sweep` are dropped.
+    A back end gets values, not keys. An unchanged fragment of the IR is the same object as before,
+    so its result is found by ``is``. Inputs not used since the last :meth:`sweep` are dropped.
     """
 
     def __init__(self) -> None:
@@ -331,19 +339,19 @@ class IdentityMemo(Generic[K, V]):
         self._used: set[int] = set()
 
     def get(self, value: K, make: Callable[[K], V]) -> V:
-        """Give ``make(value)``, from memory if this very object was seen before."""
+        """Return ``make(value)``, from the cache if this very object was seen before."""
         identity = id(value)
         self._used.add(identity)
-        found = self._results.get(identity)
-        # The entry keeps its input alive, so an identity is never that of another object.
-        if found is not None:
-            return found[1]
+        entry = self._results.get(identity)
+        # The entry keeps its input alive, so its identity cannot be reused by another object.
+        if entry is not None:
+            return entry[1]
         result = make(value)
         self._results[identity] = (value, result)
         return result
 
     def sweep(self) -> None:
-        """Forget every input not asked for since the last sweep."""
+        """Drop every input not used since the last sweep."""
         for identity in self._results.keys() - self._used:
             del self._results[identity]
         self._used.clear()

@@ -1,4 +1,4 @@
-"""The objects that a compile reads, and the index buckets beside them."""
+"""Input objects of a compile pass, and the index buckets over them."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ _EMPTY: Table[Key, Key] = Table()
 
 
 class Snapshot:
-    """The objects as last seen, by key, with index buckets kept beside them.
+    """The objects as last seen, by key, with up-to-date index buckets.
 
-    Values are immutable. A put that equals what is there changes nothing, which is how updates
-    that matter to nobody (a status write of our own) stop at the door.
+    Values are immutable. Storing an equal value changes nothing, so irrelevant updates (such as the
+    controller's own status writes) do not cause a pass.
     """
 
     def __init__(self, indexes: Mapping[str, Iterable[Index]] | None = None) -> None:
         self._objects: dict[Key, Any] = {}
         self._buckets: dict[Key, Table[Key, Key]] = {}
-        self._moved: dict[Key, dict[Key, bool]] = {}
-        """Keys that came into a bucket (True) or left it since it was last read."""
+        self._pending_moves: dict[Key, dict[Key, bool]] = {}
+        """By bucket, the keys added (True) or removed (False) since it was last read."""
         self._indexes = {kind: tuple(functions) for kind, functions in (indexes or {}).items()}
 
     def get(self, key: Key) -> Any:
-        """Give the object at ``key`` (None if absent), or an index bucket: a table of keys."""
+        """Return the object at ``key`` (None if absent), or an index bucket as a table of keys."""
         if key[0].startswith("@"):
             return self._bucket(key)
         return self._objects.get(key)
 
     def _bucket(self, key: Key) -> Table[Key, Key]:
-        # Once for all changes since the last pass: a thousand routes are one step, not one each.
-        moved = self._moved.pop(key, None)
-        if moved is None:
+        # All changes since the last read are applied at once: a thousand routes cost one update.
+        moves = self._pending_moves.pop(key, None)
+        if moves is None:
             return self._buckets.get(key, _EMPTY)
-        there = {each: each for each in moved if moved[each]}
-        made = self._buckets.pop(key, _EMPTY).updated(there, moved.keys() - there.keys())
-        if made:
-            self._buckets[key] = made
-        return made
+        added = {member: member for member in moves if moves[member]}
+        bucket = self._buckets.pop(key, _EMPTY).updated(added, moves.keys() - added.keys())
+        if bucket:
+            self._buckets[key] = bucket
+        return bucket
 
     def keys(self, kind: str) -> list[Key]:
         """List the keys of all objects of ``kind``, sorted."""
         return sorted(key for key in self._objects if key[0] == kind)
 
     def objects(self) -> dict[Key, Any]:
-        """Give a shallow copy of all objects."""
+        """Return a shallow copy of all objects."""
         return dict(self._objects)
 
     def apply(self, changes: Mapping[Key, Any]) -> frozenset[Key]:
-        """Put (or, for None, delete) objects; return the keys and buckets whose value changed."""
+        """Store objects, or delete them for None. Return the keys and buckets that changed."""
         touched: set[Key] = set()
         for key, new in changes.items():
             old = self._objects.get(key)
@@ -67,7 +67,7 @@ class Snapshot:
             touched.add(key)
             before, after = self._memberships(key[0], old), self._memberships(key[0], new)
             for bucket in before ^ after:
-                self._moved.setdefault(bucket, {})[key] = bucket in after
+                self._pending_moves.setdefault(bucket, {})[key] = bucket in after
                 touched.add(bucket)
             if new is None:
                 del self._objects[key]

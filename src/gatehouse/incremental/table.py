@@ -1,8 +1,8 @@
-"""Tables: immutable sorted maps that share with one another what they have in common.
+"""Persistent maps: immutable sorted maps that share unchanged chunks.
 
-A table is a row of chunks of some dozens of entries. One that is made of another has the same
-chunks but where it differs, so that making it, and finding where two of them differ, cost what the
-difference costs and a look at each chunk, however many entries there are. Values are never None.
+A table is a sequence of chunks of some dozens of entries. A table derived from another shares all
+chunks except those that differ. The cost of an update or a diff is therefore the size of the
+difference plus a look at each chunk, however many entries there are. Values are never None.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 CHUNK = 64
-"""Entries of a chunk, on average."""
+"""Average number of entries in a chunk."""
 
 
 class Chunk(Mapping[K, V]):
-    """Some entries, sorted by key. Equal by content, and hashed once."""
+    """Consecutive entries, sorted by key. Compares by content; the hash is computed once."""
 
     __slots__ = ("_hash", "ordered", "stored")
 
@@ -30,13 +30,13 @@ class Chunk(Mapping[K, V]):
         self.ordered = keys
         """The keys, sorted."""
         self.stored = values
-        """The value of each."""
+        """The values, in the order of the keys."""
         self._hash: int | None = None
 
     def __getitem__(self, key: K) -> V:
-        place = bisect_left(self.ordered, key)
-        if place < len(self.ordered) and self.ordered[place] == key:
-            return self.stored[place]
+        index = bisect_left(self.ordered, key)
+        if index < len(self.ordered) and self.ordered[index] == key:
+            return self.stored[index]
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[K]:
@@ -59,7 +59,7 @@ class Chunk(Mapping[K, V]):
         return self._hash
 
     def entries(self) -> Iterator[tuple[K, V]]:
-        """Give keys with their values."""
+        """Return the pairs of key and value."""
         return zip(self.ordered, self.stored, strict=True)
 
 
@@ -78,22 +78,22 @@ class Table(Mapping[K, V]):
 
     @classmethod
     def joined(cls, chunks: Iterable[Chunk[K, V]]) -> Table[K, V]:
-        """Make a table of chunks in the order of their keys; empty ones are left out."""
-        made: Table[K, V] = cls.__new__(cls)
-        made._build([chunk for chunk in chunks if chunk.ordered])
-        return made
+        """Build a table from chunks in the order of their keys. Empty chunks are dropped."""
+        table: Table[K, V] = cls.__new__(cls)
+        table._build([chunk for chunk in chunks if chunk.ordered])
+        return table
 
     @classmethod
     def of(cls, keys: Iterable[K]) -> Table[K, K]:
-        """Make a table in which every key stands for itself."""
+        """Build a table in which every key is its own value."""
         return Table((key, key) for key in keys)
 
     def __getitem__(self, key: K) -> V:
         if not self.chunks:
             raise KeyError(key)
-        return self.chunks[self._place(key)][key]
+        return self.chunks[self._chunk_index(key)][key]
 
-    def _place(self, key: K) -> int:
+    def _chunk_index(self, key: K) -> int:
         return max(0, bisect_right(self._firsts, key) - 1)
 
     def __iter__(self) -> Iterator[K]:
@@ -121,38 +121,39 @@ class Table(Mapping[K, V]):
         return f"Table({dict(self.items())!r})"
 
     def values(self) -> Values[V]:
-        """Give the values in the order of their keys; comparing two such views is cheap, too."""
+        """Return the values in the order of their keys. Comparing two such views is cheap."""
         return Values(self)
 
     def items(self) -> ItemsView[K, V]:
-        """Give the entries in the order of their keys."""
+        """Return the entries in the order of their keys."""
         return _Items(self)
 
     def updated(self, new: Mapping[K, V], gone: Collection[K] = ()) -> Table[K, V]:
-        """Give a table with the entries ``new``, and without those of ``gone``."""
+        """Return a table with the entries ``new`` and without the keys ``gone``."""
         if not self.chunks:
             return Table(new)
         edits: dict[int, dict[K, V | None]] = {}
         for key, value in chain(((key, None) for key in gone), new.items()):
-            place = self._place(key)
-            edits.setdefault(place, {})[key] = value
-            if key >= self.chunks[place].ordered[-1] and place + 1 < len(self.chunks):
-                # A chunk that does not end where it did goes on in the next one.
-                edits.setdefault(place + 1, {})
-        made: list[Chunk[K, V]] = []
+            index = self._chunk_index(key)
+            edits.setdefault(index, {})[key] = value
+            if key >= self.chunks[index].ordered[-1] and index + 1 < len(self.chunks):
+                # If the end of a chunk moves, its entries run into the next chunk.
+                edits.setdefault(index + 1, {})
+        chunks: list[Chunk[K, V]] = []
         open_: dict[K, V | None] = {}
         done = 0
-        for place, changes in sorted(edits.items(), key=itemgetter(0)):
-            if place > done:
-                made += (*_cut(open_), *self.chunks[done:place])
+        for index, changes in sorted(edits.items(), key=itemgetter(0)):
+            if index > done:
+                chunks += (*_cut(open_), *self.chunks[done:index])
                 open_ = {}
-            open_ |= self.chunks[place].entries()
+            open_ |= self.chunks[index].entries()
             open_ |= changes
-            done = place + 1
-        return Table.joined((*made, *_cut(open_), *self.chunks[done:]))
+            done = index + 1
+        return Table.joined((*chunks, *_cut(open_), *self.chunks[done:]))
 
     def diff(self, later: Table[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
-        """Give what has another value object in ``later``: the key, the value here and there."""
+        """Yield the key, old and new value of entries whose value is another object in
+        ``later``."""
         mine, others = set(map(id, self.chunks)), set(map(id, later.chunks))
         before = _entries(chunk for chunk in self.chunks if id(chunk) not in others)
         after = _entries(chunk for chunk in later.chunks if id(chunk) not in mine)
@@ -164,21 +165,21 @@ class Table(Mapping[K, V]):
             yield key, None, value
 
     def between(self, first: K, end: K) -> Table[K, V]:
-        """Give the entries from the key ``first`` on, up to ``end``, which is not among them."""
-        made = []
-        for chunk in self.chunks[self._place(first) :] if self.chunks else ():
+        """Return the entries with keys from ``first`` up to, but not including, ``end``."""
+        chunks = []
+        for chunk in self.chunks[self._chunk_index(first) :] if self.chunks else ():
             left, right = bisect_left(chunk.ordered, first), bisect_left(chunk.ordered, end)
             whole = right - left == len(chunk.ordered)
-            made.append(
+            chunks.append(
                 chunk if whole else Chunk(chunk.ordered[left:right], chunk.stored[left:right])
             )
             if right < len(chunk.ordered):
                 break
-        return Table.joined(made)
+        return Table.joined(chunks)
 
 
 class Values(ValuesView[V]):
-    """The values of a table, in the order of their keys. Equal by content."""
+    """The values of a table in the order of their keys. Compares by content."""
 
     def __init__(self, table: Table[Any, V]) -> None:
         super().__init__(table)
@@ -204,15 +205,15 @@ class _Items(ItemsView[K, V]):
 
 
 def difference(before: Collection[T], after: Collection[T]) -> tuple[list[T], list[T]]:
-    """Give the objects of ``after`` that are not in ``before``, and the other way round."""
+    """Return the objects of ``after`` that are not in ``before``, and the reverse."""
     if isinstance(before, Values) and isinstance(after, Values):
         changes = [(old, new) for _, old, new in before.table.diff(after.table)]
         return [new for _, new in changes if new is not None], [
             old for old, _ in changes if old is not None
         ]
-    held, found = ({id(each): each for each in items} for items in (before, after))
-    fresh = [found[each] for each in found.keys() - held.keys()]
-    return fresh, [held[each] for each in held.keys() - found.keys()]
+    old_by_id, new_by_id = ({id(item): item for item in items} for items in (before, after))
+    added = [new_by_id[identity] for identity in new_by_id.keys() - old_by_id.keys()]
+    return added, [old_by_id[identity] for identity in old_by_id.keys() - new_by_id.keys()]
 
 
 def _entries(chunks: Iterable[Chunk[K, V]]) -> dict[K, V]:
@@ -220,9 +221,10 @@ def _entries(chunks: Iterable[Chunk[K, V]]) -> dict[K, V]:
 
 
 def _cut(entries: Mapping[K, V | None]) -> Iterator[Chunk[K, V]]:
-    """Cut entries into chunks, those without value left out.
+    """Cut entries into chunks. Entries with the value None are dropped.
 
-    Where one ends depends on its last key alone, so that one entry more or less moves no other.
+    The end of a chunk depends on its last key alone, so adding or removing an entry does not move
+    other boundaries.
     """
     keys: list[K] = []
     values: list[V] = []

@@ -1,11 +1,17 @@
-"""The client side of Kubernetes: talks to any API server, ours or a real one.
+"""Kubernetes client: works with any API server, embedded or real.
 
-Here: how to reach one (:mod:`~gatehouse.kube.config`, :mod:`~gatehouse.kube.credentials`), the
-verbs (:mod:`~gatehouse.kube.client`), mirrors of collections (:mod:`~gatehouse.kube.informer`; the
-pure half is :mod:`~gatehouse.kube.store`), leader election, Events and create-or-update.
+- :mod:`~gatehouse.kube.config` reads kubeconfigs and the environment of a Pod,
+  :mod:`~gatehouse.kube.credentials` holds tokens and client certificates.
+- :mod:`~gatehouse.kube.client` has the verbs, :mod:`~gatehouse.kube.errors` their exceptions,
+  :mod:`~gatehouse.kube.paths` the URL paths. :mod:`~gatehouse.kube.connection` and
+  :mod:`~gatehouse.kube.http_proxy` make connections.
+- :mod:`~gatehouse.kube.informer` lists and watches a resource into a
+  :mod:`~gatehouse.kube.store`, by :mod:`~gatehouse.kube.watch_decoder` and with
+  :mod:`~gatehouse.kube.backoff`.
+- :mod:`~gatehouse.kube.apply` creates or updates owned objects.
+- :mod:`~gatehouse.kube.leader_election` and :mod:`~gatehouse.kube.events`.
 
-Never here: what any object means. Objects are plain dicts, as the server sent them; only the
-metadata that every kind shares is looked at. A new verb goes into ``client``; a new way to prove
-who we are into ``credentials``; anything that knows a kind beyond Lease, Event and the token kinds
-belongs to the package that uses it.
+Never here: semantics of kinds beyond Lease, Event and the token kinds; that belongs to the package
+that uses the kind. Objects are plain dicts as received; only common metadata is read. A new verb
+goes into ``client``, a new authentication method into ``credentials``.
 """

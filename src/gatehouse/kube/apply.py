@@ -1,4 +1,4 @@
-"""Create-or-update that touches only what we state, and only objects that are ours."""
+"""Create or update that changes only the fields it sets, and only owned objects."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "gatehouse"
 
 APPLIED = "gatehouse.dev/last-applied-fields"
-"""Annotation with the shape of what was stated last (fields, names of list items, no values). What
-it has and the newest statement has not is removed; without such a record, a field once stated would
-stay for ever."""
+"""Annotation with the field shape of the manifest applied last (fields and names of list items, no
+values). Fields that are in it but not in the new manifest are removed."""
 
 ATTEMPTS = 4
-"""How often a write is tried against an object that others write at the same time."""
+"""Maximum number of attempts against concurrent writes of others."""
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """What was done about one object."""
+    """Result of a write of one object."""
 
     kind: str
     namespace: str
@@ -36,18 +35,19 @@ class WriteResult(msgspec.Struct, frozen=True):
 
 
 class NotOwnedError(Exception):
-    """An object of the wanted name exists and belongs to somebody else; it was left alone."""
+    """An object of this name exists and has another owner; it was not changed."""
 
 
 class _Unknown:
-    """Nothing is known of an object; None says that there is none."""
+    """Type of :data:`UNKNOWN`."""
 
 
 UNKNOWN = _Unknown()
+"""Marks an object of which nothing is known. None means that it does not exist."""
 
 
 def never_replace(_current: Mapping[str, Any], _desired: Mapping[str, Any]) -> bool:
-    """Say that an object can always be changed into what is wanted."""
+    """Return False: the object never needs to be recreated."""
     return False
 
 
@@ -56,18 +56,18 @@ async def create_or_update(
     resource: Resource,
     desired: Mapping[str, Any],
     *,
-    settle: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
-    replaced: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = never_replace,
-    known: Mapping[str, Any] | _Unknown | None = UNKNOWN,
+    adjust: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    must_recreate: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = never_replace,
+    last_seen: Mapping[str, Any] | _Unknown | None = UNKNOWN,
 ) -> WriteResult:
-    """Make an object have everything that ``desired`` states, leaving all else as it is.
+    """Create an object, or set the fields of ``desired`` and leave all others unchanged.
 
-    What an earlier statement had and this one has not is removed. ``settle(current, desired)``
-    gives what to state instead, in view of what there is; ``replaced(current, desired)`` tells
-    whether the object can only be made anew, since a field of it cannot change. ``known``: the
-    object as a watch has it, or None where that has none, which spares a request; where it is
-    behind, the server refuses what follows from it, and is asked.
-    Raises NotOurs, or the ApiError of the request that failed.
+    Fields that an earlier manifest set and ``desired`` does not are removed.
+    ``adjust(current, desired)`` returns the manifest to apply to an existing object;
+    ``must_recreate(current, desired)`` returns whether an immutable field requires to delete and
+    create it. ``last_seen``: the object as watched, or None if the watch has none; saves a request.
+    If it is stale, the server rejects the write and the object is read again.
+    Raises NotOwnedError, or the ApiError of the request that failed.
     """
     desired = with_applied_fields(desired)
     metadata = desired["metadata"]
@@ -76,12 +76,12 @@ async def create_or_update(
     while True:
         attempt += 1
         try:
-            if attempt > 1 or isinstance(known, _Unknown):
-                known = await _read(client, resource, name, namespace)
-            action = await _attempt(client, resource, desired, known, settle, replaced)
+            if attempt > 1 or isinstance(last_seen, _Unknown):
+                last_seen = await _read(client, resource, name, namespace)
+            action = await _attempt(client, resource, desired, last_seen, adjust, must_recreate)
         except (AlreadyExists, Conflict, NotFound) as error:
-            # Somebody wrote between our read and our write. NotFound also means that the
-            # namespace is gone, which a second look does not mend: it is raised in the end.
+            # Another client wrote between read and write. NotFound may also mean that the namespace
+            # does not exist; reading again does not help then, so that it is raised.
             if attempt == ATTEMPTS or (isinstance(error, NotFound) and attempt > 1):
                 raise
         else:
@@ -102,23 +102,23 @@ async def _attempt(
     resource: Resource,
     desired: Mapping[str, Any],
     current: Mapping[str, Any] | None,
-    settle: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None,
-    replaced: Callable[[Mapping[str, Any], Mapping[str, Any]], bool],
+    adjust: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None,
+    must_recreate: Callable[[Mapping[str, Any], Mapping[str, Any]], bool],
 ) -> Literal["created", "updated", "unchanged"]:
     if current is None:
         await client.create(resource, desired)
         return "created"
-    _check_ours(resource, desired, current)
-    if settle is not None:
-        desired = with_applied_fields(settle(current, desired))
-    if replaced(current, desired):
-        where = current["metadata"]
+    _check_owned(resource, desired, current)
+    if adjust is not None:
+        desired = with_applied_fields(adjust(current, desired))
+    if must_recreate(current, desired):
+        metadata = current["metadata"]
         await client.delete(
-            resource, where["name"], where.get("namespace", ""), uid=where.get("uid", "")
+            resource, metadata["name"], metadata.get("namespace", ""), uid=metadata.get("uid", "")
         )
         await client.create(resource, desired)
         return "updated"
-    pruned = without_stale(current, desired, _stated_before(current))
+    pruned = without_stale(current, desired, _applied_fields(current))
     if pruned == current and covers(current, desired):
         return "unchanged"
     await client.update(resource, merged(pruned, desired))
@@ -126,16 +126,16 @@ async def _attempt(
 
 
 def with_applied_fields(desired: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give ``desired`` with the annotation of its shape."""
+    """Return ``desired`` with the annotation of its field shape."""
     metadata = desired["metadata"]
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != APPLIED}
-    bare = {**desired, "metadata": {**metadata, "annotations": annotations}}
-    found = msgspec.json.encode(field_shape(bare), order="deterministic").decode()
-    signed = {**metadata, "annotations": {**annotations, APPLIED: found}}
-    return {**desired, "metadata": signed}
+    unannotated = {**desired, "metadata": {**metadata, "annotations": annotations}}
+    shape = msgspec.json.encode(field_shape(unannotated), order="deterministic").decode()
+    new_metadata = {**metadata, "annotations": {**annotations, APPLIED: shape}}
+    return {**desired, "metadata": new_metadata}
 
 
-def _stated_before(current: Mapping[str, Any]) -> Any:
+def _applied_fields(current: Mapping[str, Any]) -> Any:
     text = (current["metadata"].get("annotations") or {}).get(APPLIED, "")
     try:
         return msgspec.json.decode(text) if text else {}
@@ -144,7 +144,7 @@ def _stated_before(current: Mapping[str, Any]) -> Any:
 
 
 def field_shape(value: Any) -> Any:
-    """Give the fields of a value without their values, but for names by which items are found."""
+    """Return the fields of a value without their values, except names that identify items."""
     match value:
         case Mapping():
             return {
@@ -158,7 +158,7 @@ def field_shape(value: Any) -> Any:
 
 
 def without_stale(current: Any, desired: Any, before: Any) -> Any:
-    """Give ``current`` without what ``before``, an earlier statement's shape, has of its own."""
+    """Return ``current`` without fields that are in the shape ``before`` but not in ``desired``."""
     match current, desired, before:
         case Mapping(), Mapping(), Mapping():
             return {
@@ -170,40 +170,44 @@ def without_stale(current: Any, desired: Any, before: Any) -> Any:
             }
         case list(), list() | tuple(), list():
             return [
-                without_stale(item, _fellow(desired, place, item), _fellow(before, place, item))
-                for place, item in enumerate(current)
+                without_stale(
+                    item, _matching_item(desired, index, item), _matching_item(before, index, item)
+                )
+                for index, item in enumerate(current)
             ]
         case _:
             return current
 
 
-def _fellow(items: Sequence[Any], place: int, item: Any) -> Any:
-    """Give the item of another list that belongs to ``item``: by name, or by place."""
+def _matching_item(items: Sequence[Any], index: int, item: Any) -> Any:
+    """Return the item of another list that corresponds to ``item``: by name, else by index."""
     name = item.get("name") if isinstance(item, Mapping) else None
     if name is not None:
         return next((i for i in items if isinstance(i, Mapping) and i.get("name") == name), None)
-    return items[place] if place < len(items) else None
+    return items[index] if index < len(items) else None
 
 
-def _check_ours(resource: Resource, desired: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+def _check_owned(
+    resource: Resource, desired: Mapping[str, Any], current: Mapping[str, Any]
+) -> None:
     metadata = current["metadata"]
-    where = f"{resource.kind} {metadata.get('namespace', '')}/{metadata['name']}"
+    name = f"{resource.kind} {metadata.get('namespace', '')}/{metadata['name']}"
     label = (metadata.get("labels") or {}).get(MANAGED_BY)
     if label != MANAGER:
         raise NotOwnedError(
-            f"{where} exists and is not ours (label {MANAGED_BY} is {label or 'missing'!r},"
-            f" not {MANAGER!r}): remove it, or rename what it was to be made for"
+            f"{name} exists and is not managed by Gatehouse (label {MANAGED_BY} is"
+            f" {label or 'missing'!r}, must be {MANAGER!r}): delete it, or rename the owner"
         )
-    theirs, mine = controller_of(current), controller_of(desired)
-    if theirs and mine and (theirs["kind"], theirs["name"]) != (mine["kind"], mine["name"]):
+    other, own = controller_of(current), controller_of(desired)
+    if other and own and (other["kind"], other["name"]) != (own["kind"], own["name"]):
         raise NotOwnedError(
-            f"{where} exists and belongs to {theirs['kind']} {theirs['name']!r}:"
-            f" {mine['kind']} {mine['name']!r} needs the same name"
+            f"{name} exists and is owned by {other['kind']} {other['name']!r}:"
+            f" {own['kind']} {own['name']!r} requires the same name"
         )
 
 
 def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Give the ownerReference with ``controller: true``, of which there is at most one."""
+    """Return the ownerReference with ``controller: true``, or None."""
     for reference in obj.get("metadata", {}).get("ownerReferences") or ():
         if reference.get("controller"):
             owner: Mapping[str, Any] = reference
@@ -212,10 +216,10 @@ def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def covers(current: Any, desired: Any) -> bool:
-    """Tell whether everything in ``desired`` is in ``current`` with the same value.
+    """Return whether everything in ``desired`` is in ``current`` with the same value.
 
-    Lists must have the same length; their items are compared in the same way, since servers fill
-    in defaults inside items too (``protocol: TCP`` of a port).
+    Lists must have the same length. Their items are compared in the same way, since servers also
+    set defaults inside items (``protocol: TCP`` of a port).
     """
     match desired:
         case Mapping():
@@ -235,10 +239,10 @@ def covers(current: Any, desired: Any) -> bool:
 
 
 def merged(current: Any, desired: Any) -> Any:
-    """Give ``current`` with ``desired`` put over it: maps merged, lists replaced.
+    """Return ``current`` overlaid with ``desired``: maps are merged, lists replaced.
 
-    An item of a list that needs no change keeps what the server added to it, such as the node port
-    that a Service port was given: items are paired by ``name``, or by place where they have none.
+    A list item that needs no change keeps fields that the server added, such as the node port of a
+    Service port. Items are paired by ``name``, or by index if they have none.
     """
     match desired:
         case Mapping():
@@ -249,11 +253,11 @@ def merged(current: Any, desired: Any) -> Any:
             return result
         case list() | tuple():
             items = current if isinstance(current, list) else []
-            return [_merged_item(items, place, item) for place, item in enumerate(desired)]
+            return [_merged_item(items, index, item) for index, item in enumerate(desired)]
         case _:
             return desired
 
 
-def _merged_item(items: list[Any], place: int, item: Any) -> Any:
-    candidate = _fellow(items, place, item)
+def _merged_item(items: list[Any], index: int, item: Any) -> Any:
+    candidate = _matching_item(items, index, item)
     return copy.deepcopy(candidate if covers(candidate, item) else item)

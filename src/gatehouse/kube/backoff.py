@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt. Pure but for the injected randomness."""
+"""Exponential back-off with jitter. No I/O."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class Backoff:
-    """Waits that double from ``first`` to ``last`` seconds, each shortened by up to a half.
+    """Delays that double from ``first`` to ``last`` seconds, each reduced by up to a half.
 
-    The randomness keeps a fleet that lost its API server at one moment from coming back at one.
+    The jitter keeps clients that lost their API server at the same time from retrying at once.
     """
 
     def __init__(
@@ -24,13 +24,13 @@ class Backoff:
         self.failures = 0
         """Failures since the last success."""
 
-    def next_delay(self, at_least: float | None = None) -> float:
-        """Count a failure; give the seconds to wait, no less than what the server asked for."""
+    def next_delay(self, min_delay: float | None = None) -> float:
+        """Count a failure. Return the delay in seconds, at least ``min_delay`` of the server."""
         # 2**16 seconds is beyond any cap; without this, days of failures overflow a float.
         full = min(self._last, self._first * 2.0 ** min(self.failures, 16))
         self.failures += 1
-        return max(full * (1.0 - self._fraction() / 2), at_least or 0.0)
+        return max(full * (1.0 - self._fraction() / 2), min_delay or 0.0)
 
     def reset(self) -> None:
-        """Count a success: the next wait is the first one again."""
+        """Count a success: the next delay is the first one again."""
         self.failures = 0

@@ -1,4 +1,4 @@
-"""The verbs of an API server, with plain dicts for objects."""
+"""Client of one API server: Kubernetes verbs with plain dicts for objects."""
 
 from __future__ import annotations
 
@@ -52,28 +52,28 @@ __all__ = [
 T = TypeVar("T")
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON gives it."""
+"""A Kubernetes object as decoded from JSON."""
 
 WATCH_SLACK = 30.0
 """Seconds beyond a watch's own timeout after which a silent connection counts as dead."""
 
 _AS = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 METADATA = {False: "application/json", True: f"{_AS.format('List')},{_AS.format('')}"}
-"""What is accepted: objects, or their metadata alone."""
+"""``Accept`` header by ``metadata_only``."""
 
 MERGE_PATCH = "application/merge-patch+json"
 
 
 class ListResult(msgspec.Struct, frozen=True):
-    """A consistent picture of a collection."""
+    """Objects of a collection at one resource version."""
 
     items: list[Object]
     resource_version: str
-    """A watch from here sees every later change and none that is in ``items``."""
+    """A watch from this version gets every later change and none that is in ``items``."""
 
 
 class TokenReviewStatus(msgspec.Struct, frozen=True):
-    """What the API server says of a token."""
+    """Result of a TokenReview."""
 
     authenticated: bool
     username: str = ""
@@ -122,9 +122,9 @@ class _Issued(msgspec.Struct):
 
 
 class Client:
-    """A connection pool to one API server. Use it as ``async with``; safe for many tasks.
+    """Client with a connection pool to one API server. Use it with ``async with``.
 
-    Every method raises :class:`ApiError` or one of its subclasses and nothing else.
+    Safe for concurrent tasks. Methods raise only :class:`ApiError` and its subclasses.
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -132,7 +132,7 @@ class Client:
 
     @classmethod
     def from_kubeconfig(cls, path: Path | str, context: str = "") -> Client:
-        """Use the current (or the named) context of a file; raises config.ConfigError."""
+        """Use the current or the given context of a file. Raises config.ConfigError."""
         return cls(config.from_kubeconfig(path, context))
 
     @classmethod
@@ -142,7 +142,7 @@ class Client:
 
     @property
     def server(self) -> str:
-        """The URL of the API server."""
+        """Return the URL of the API server."""
         return self._connection.server
 
     async def __aenter__(self) -> Self:
@@ -158,7 +158,7 @@ class Client:
         await self._connection.close()
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
-        """Read one object."""
+        """Read one object. Raises NotFound if it does not exist."""
         return await self._object("GET", paths.object_path(resource, namespace, name))
 
     async def list(
@@ -173,8 +173,8 @@ class Client:
     ) -> ListResult:
         """Read a collection (of all namespaces for None), ``limit`` objects per request.
 
-        Where the server forgets the revision of the first page before the last is read, the whole
-        is read again in one piece, so that the result is always of one moment.
+        If the server compacts the revision of the first page before the last is read, everything is
+        read again without pages. So the result always belongs to one revision.
         """
         query = _selectors(label_selector, field_selector)
         path = paths.collection(resource, namespace)
@@ -192,32 +192,32 @@ class Client:
             page = {**query, **({"limit": str(limit)} if limit else {})}
             if token:
                 page["continue"] = token
-            answer = await self._connection.request("GET", path, query=page, accept=accept)
-            body = _decode(answer, _ListBody)
+            response = await self._connection.request("GET", path, query=page, accept=accept)
+            body = _decode(response, _ListBody)
             items = [*items, *(body.items or ())]
             token = body.metadata.continue_
             if not token:
                 break
         for item in items:
-            # A list of a built-in kind names the kind once, on the list.
+            # Lists of built-in kinds contain apiVersion and kind only on the list.
             item.setdefault("apiVersion", resource.api_version)
             item.setdefault("kind", resource.kind)
         return ListResult([*items], body.metadata.resource_version)
 
     async def create(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
-        """Create; the namespace is the object's own."""
+        """Create an object in its own namespace. Raises AlreadyExists."""
         namespace = obj.get("metadata", {}).get("namespace", "")
-        body = {**_head(resource), **obj}
+        body = {**_type_meta(resource), **obj}
         return await self._object("POST", paths.collection(resource, namespace), body=body)
 
     async def update(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
-        """Replace; Conflict when the object's resourceVersion is set and not the newest."""
-        body = {**_head(resource), **obj}
+        """Replace an object. Raises Conflict if its resourceVersion is set and not the newest."""
+        body = {**_type_meta(resource), **obj}
         return await self._object("PUT", paths.path_of(resource, obj), body=body)
 
     async def update_status(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
-        """Replace the status and nothing else."""
-        body = {**_head(resource), **obj}
+        """Replace only the status of an object."""
+        body = {**_type_meta(resource), **obj}
         return await self._object("PUT", paths.path_of(resource, obj, "status"), body=body)
 
     async def patch(
@@ -229,7 +229,7 @@ class Client:
         subresource: str = "",
         content_type: str = MERGE_PATCH,
     ) -> Object:
-        """Change parts of an object, by JSON merge patch unless ``content_type`` says otherwise."""
+        """Patch an object, with a JSON merge patch unless ``content_type`` is another type."""
         path = paths.object_path(resource, namespace, name, subresource)
         return await self._object("PATCH", path, body=patch, content_type=content_type)
 
@@ -243,10 +243,10 @@ class Client:
         propagation: str = "Background",
         grace: int | None = None,
     ) -> None:
-        """Delete; with ``uid`` only that very object, else Conflict.
+        """Delete an object. Raises Conflict if ``uid`` is given and not the UID of the object.
 
-        ``grace``: seconds; None leaves them to the server. 0 removes a Pod at once, which is for
-        who knows that its processes have ended.
+        ``grace``: grace period in seconds, None for the default. 0 deletes a Pod immediately; use
+        it only if its processes have ended.
         """
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         options["propagationPolicy"] = propagation
@@ -268,9 +268,9 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Give every change after ``resource_version``, bookmarks included, until the server ends.
+        """Yield every change after ``resource_version``, and bookmarks, until the server closes.
 
-        An ERROR event is raised as the error it carries (Gone: list again). Close the iterator
+        An ERROR event is raised as the error it contains (Gone: relist). Close the iterator
         (``contextlib.aclosing``) to stop early.
         """
         batches = self.watch_batches(
@@ -297,8 +297,8 @@ class Client:
         field_selector: str = "",
         metadata_only: bool = False,
     ) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
-        """Like :meth:`watch`, but gives together what arrived together; at least one event each."""
-        # Random, so that a fleet that connected at once does not come back at once.
+        """Like :meth:`watch`, but yield events in batches as received, at least one in each."""
+        # Random, so that clients that connected together do not reconnect together.
         timeout = timeout_seconds or random.randint(300, 600)  # noqa: S311 (not for secrets)
         query = _selectors(label_selector, field_selector) | {
             "watch": "true",
@@ -333,7 +333,7 @@ class Client:
         pod_name: str = "",
         pod_uid: str = "",
     ) -> tuple[str, datetime]:
-        """Issue a ServiceAccount token, bound to a Pod if named; gives it and when it expires."""
+        """Issue a ServiceAccount token, bound to a Pod if given. Return it and its expiry."""
         spec: Object = {"audiences": [*audiences], "expirationSeconds": expiration_seconds}
         if pod_name:
             spec["boundObjectRef"] = {
@@ -348,27 +348,27 @@ class Client:
         return issued.token, issued.expiration_timestamp
 
     async def review_token(self, token: str, audiences: Sequence[str]) -> TokenReviewStatus:
-        """Ask whose token this is; not authenticated unless it is for one of ``audiences``."""
+        """Review a token. It is authenticated only if it is for one of ``audiences``."""
         body = {
             "apiVersion": TOKEN_REVIEWS.api_version,
             "kind": TOKEN_REVIEWS.kind,
             "spec": {"token": token, "audiences": [*audiences]},
         }
-        answer = await self._connection.request(
+        response = await self._connection.request(
             "POST", paths.collection(TOKEN_REVIEWS, None), body=body
         )
-        status = _decode(answer, _Review).status
-        # An API server that ignores audiences answers without them, and the token may be for
-        # anybody (authentication.k8s.io/v1 TokenReviewStatus.audiences).
-        meant = not audiences or not {*audiences}.isdisjoint(status.audiences)
+        status = _decode(response, _Review).status
+        # An API server that ignores audiences responds without them. Then the token may be for any
+        # audience (authentication.k8s.io/v1 TokenReviewStatus.audiences).
+        audience_matches = not audiences or not {*audiences}.isdisjoint(status.audiences)
         return TokenReviewStatus(
-            authenticated=status.authenticated and meant,
+            authenticated=status.authenticated and audience_matches,
             username=status.user.username,
             uid=status.user.uid,
             groups=status.user.groups,
             extra=status.user.extra,
             audiences=status.audiences,
-            error=status.error or ("" if meant else "the token is for another audience"),
+            error=status.error or ("" if audience_matches else "the token is for another audience"),
         )
 
     async def _object(
@@ -380,8 +380,8 @@ class Client:
         )
 
 
-def _head(resource: Resource) -> Object:
-    """Give what an API server asks of every object: which kind of which version it is."""
+def _type_meta(resource: Resource) -> Object:
+    """Return the type metadata that API servers require in every object."""
     return {"apiVersion": resource.api_version, "kind": resource.kind}
 
 
@@ -389,9 +389,11 @@ def _decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
-        raise Unavailable(0, "MalformedAnswer", f"answer of the API server: {error}") from error
+        raise Unavailable(
+            0, "MalformedAnswer", f"invalid response of the API server: {error}"
+        ) from error
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
-    given = {"labelSelector": labels, "fieldSelector": fields}
-    return {name: value for name, value in given.items() if value}
+    selectors = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: value for name, value in selectors.items() if value}

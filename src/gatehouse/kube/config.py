@@ -1,4 +1,4 @@
-"""How to reach an API server: from a kubeconfig file, or from the environment of a Pod."""
+"""Configuration of an API server client, from a kubeconfig or from the environment of a Pod."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gatehouse.kube.credentials import (
 )
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a kubelet mounts the Pod's token, CA and namespace."""
+"""Directory in which the kubelet mounts the Pod's token, CA and namespace."""
 
 
 class ConfigError(Exception):
@@ -32,19 +32,19 @@ class ConfigError(Exception):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """One API server and who we are to it. Holds key material: never log it."""
+    """Address and credentials for one API server. Contains private keys: never log it."""
 
     server: str
     """``https://host:port``, possibly with a path prefix, without a trailing slash."""
     tokens: TokenSource
     ca: bytes = b""
-    """PEM bundle; empty for the system's trust store."""
+    """CA certificates (PEM); empty for the system's trust store."""
     client_cert: bytes = b""
     client_key: bytes = b""
     verify: bool = True
     """False for ``insecure-skip-tls-verify``."""
     server_name: str = ""
-    """The name to expect in the certificate where it is not the URL's host."""
+    """Expected server name in the certificate; empty for the host of the URL."""
     proxy: str = ""
     namespace: str = "default"
 
@@ -52,7 +52,7 @@ class Configuration(msgspec.Struct, frozen=True):
         return f"Configuration({self.server})"
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Make the TLS context; None for a plain http server. Raises ConfigError."""
+        """Return the TLS context; None for plain HTTP. Raises ConfigError."""
         if not self.server.startswith("https://"):
             return None
         context = ssl.create_default_context()
@@ -65,12 +65,12 @@ class Configuration(msgspec.Struct, frozen=True):
             if self.client_cert:
                 _load_pair(context, self.client_cert, self.client_key)
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(f"TLS material for {self.server}: {error}") from error
+            raise ConfigError(f"TLS credentials for {self.server}: {error}") from error
         return context
 
 
 def _load_pair(context: ssl.SSLContext, cert: bytes, key: bytes) -> None:
-    # OpenSSL's Python binding reads pairs from files only. mkdtemp gives mode 0700.
+    # The ssl module reads key pairs only from files. The directory has mode 0700.
     with tempfile.TemporaryDirectory(prefix="gatehouse-") as name:
         path = Path(name) / "pair.pem"
         path.touch(mode=0o600)
@@ -79,7 +79,7 @@ def _load_pair(context: ssl.SSLContext, cert: bytes, key: bytes) -> None:
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Configuration:
-    """Use ``KUBECONFIG`` where set, else what a kubelet gives every Pod, else ~/.kube/config."""
+    """Use ``KUBECONFIG`` if set, else the Pod's ServiceAccount, else ~/.kube/config."""
     if path := environ.get("KUBECONFIG", ""):
         return from_kubeconfig(Path(path.split(os.pathsep)[0]))
     if environ.get("KUBERNETES_SERVICE_HOST"):
@@ -88,11 +88,11 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Configuration:
 
 
 def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT_DIR) -> Configuration:
-    """Use the ServiceAccount of the Pod we run in."""
+    """Use the ServiceAccount of the Pod of this process. Raises ConfigError."""
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise ConfigError("KUBERNETES_SERVICE_HOST is not set: this is no Pod")
+        raise ConfigError("KUBERNETES_SERVICE_HOST is not set: not running in a Pod")
     try:
         ca = (directory / "ca.crt").read_bytes()
         namespace_file = directory / "namespace"
@@ -117,18 +117,18 @@ def from_kubeconfig(path: Path | str, context: str = "") -> Configuration:
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"kubeconfig {path}: {error}") from error
     if not isinstance(document, dict):
-        raise ConfigError(f"kubeconfig {path}: is no mapping")
+        raise ConfigError(f"kubeconfig {path}: must be a mapping")
     reader = _Kubeconfig(path, document)
-    chosen = context or str(document.get("current-context") or "")
-    if not chosen:
-        raise ConfigError(f"kubeconfig {path}: has no current-context")
-    where = reader.section("contexts", "context", chosen)
-    cluster = reader.section("clusters", "cluster", str(where.get("cluster", "")))
-    user_name = str(where.get("user") or "")
+    context_name = context or str(document.get("current-context") or "")
+    if not context_name:
+        raise ConfigError(f"kubeconfig {path}: current-context is not set")
+    context_section = reader.section("contexts", "context", context_name)
+    cluster = reader.section("clusters", "cluster", str(context_section.get("cluster", "")))
+    user_name = str(context_section.get("user") or "")
     user = reader.section("users", "user", user_name) if user_name else {}
     server = str(cluster.get("server") or "").rstrip("/")
     if not server.startswith(("https://", "http://")):
-        raise ConfigError(f"kubeconfig {path}: cluster.server {server!r} is no http(s) URL")
+        raise ConfigError(f"kubeconfig {path}: cluster.server {server!r} must be an http(s) URL")
     return Configuration(
         server=server,
         tokens=reader.tokens(user),
@@ -138,12 +138,12 @@ def from_kubeconfig(path: Path | str, context: str = "") -> Configuration:
         verify=not cluster.get("insecure-skip-tls-verify", False),
         server_name=str(cluster.get("tls-server-name") or ""),
         proxy=str(cluster.get("proxy-url") or http_proxy.proxy_for(server, os.environ)),
-        namespace=str(where.get("namespace") or "default"),
+        namespace=str(context_section.get("namespace") or "default"),
     )
 
 
 class _Kubeconfig(msgspec.Struct):
-    """A parsed file, with its path for messages and as the base of relative paths."""
+    """A parsed kubeconfig and its path, which is the base of relative paths."""
 
     path: Path
     document: dict[str, Any]
@@ -153,7 +153,7 @@ class _Kubeconfig(msgspec.Struct):
             if isinstance(entry, dict) and entry.get("name") == name:
                 body = entry.get(singular)
                 return body if isinstance(body, dict) else {}
-        raise ConfigError(f"kubeconfig {self.path}: {plural} has no entry named {name!r}")
+        raise ConfigError(f"kubeconfig {self.path}: {plural}: {name!r} not found")
 
     def material(self, section: dict[str, Any], field: str) -> bytes:
         """Read ``<field>-data`` (base64) or the file named by ``<field>``."""
@@ -161,7 +161,7 @@ class _Kubeconfig(msgspec.Struct):
             try:
                 return base64.b64decode(str(data), validate=True)
             except (binascii.Error, ValueError) as error:
-                message = f"kubeconfig {self.path}: {field}-data is no base64"
+                message = f"kubeconfig {self.path}: {field}-data must be base64"
                 raise ConfigError(message) from error
         if file := section.get(field):
             try:
@@ -171,7 +171,7 @@ class _Kubeconfig(msgspec.Struct):
         return b""
 
     def tokens(self, user: dict[str, Any]) -> TokenSource:
-        # kubectl prefers the file where both are given, since it may be kept fresh.
+        # As in kubectl the file wins if both are set, since it may be updated.
         if file := user.get("tokenFile"):
             return TokenFile(self.path.parent / str(file))
         if token := user.get("token"):
@@ -184,7 +184,7 @@ class _Kubeconfig(msgspec.Struct):
     def _plugin(self, section: dict[str, Any]) -> ExecPlugin:
         command = str(section.get("command") or "")
         if not command:
-            raise ConfigError(f"kubeconfig {self.path}: user.exec has no command")
+            raise ConfigError(f"kubeconfig {self.path}: user.exec.command is not set")
         if "/" in command:
             command = str(self.path.parent / command)
         return ExecPlugin(

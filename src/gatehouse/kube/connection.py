@@ -1,4 +1,4 @@
-"""The HTTP side of talking to an API server: TLS, tokens, timeouts, failures as ApiError."""
+"""HTTP connections to an API server: TLS, tokens, timeouts, and errors as ApiError."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gatehouse.kube.errors import Unauthorized, Unavailable, error_from_response
 log = structlog.get_logger("gatehouse.kube")
 
 REQUEST_TIMEOUT = 30.0
-"""Seconds for one request that is no watch; a list of 5,000 routes takes under one."""
+"""Timeout in seconds of a request except a watch. A list of 5,000 routes takes less than 1 s."""
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds to reach the server, TLS included."""
+"""Timeout in seconds of a connection to the server, including TLS."""
 
 
 class Connection:
@@ -33,11 +33,11 @@ class Connection:
 
     @property
     def server(self) -> str:
-        """The URL of the API server."""
+        """Return the URL of the API server."""
         return self._configuration.server
 
     def start(self) -> None:
-        """Make the pool; raises config.ConfigError where the TLS material is no good."""
+        """Create the pool. Raises config.ConfigError if TLS credentials are invalid."""
         context = self._configuration.ssl_context()
         # No limit: every watch holds one connection for as long as it runs.
         connector = aiohttp.TCPConnector(
@@ -50,7 +50,7 @@ class Connection:
         )
 
     async def close(self) -> None:
-        """Close every connection, running watches included."""
+        """Close all connections, including those of running watches."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -65,7 +65,7 @@ class Connection:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> bytes:
-        """Send and give the body of a 2xx answer; any other raises its ApiError."""
+        """Send a request. Return the body of a 2xx response; raise the ApiError of any other."""
         limits = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
         response = await self.open(
             method,
@@ -94,7 +94,10 @@ class Connection:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> aiohttp.ClientResponse:
-        """Send; gives a response with a 2xx status. A refused token is replaced once."""
+        """Send a request. Return a 2xx response; raise the ApiError of any other.
+
+        After 401 the token is renewed and the request repeated once.
+        """
         data = None if body is None else msgspec.json.encode(body)
         headers = {"Accept": accept} | ({} if body is None else {"Content-Type": content_type})
         for attempt in (1, 2):
@@ -120,7 +123,7 @@ class Connection:
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
     ) -> aiohttp.ClientResponse:
         if self._session is None:
-            raise RuntimeError("the client is not open: use it with 'async with'")
+            raise RuntimeError("client is not open: use it with 'async with'")
         configuration = self._configuration
         try:
             token = await configuration.tokens.token()
@@ -144,22 +147,22 @@ class Connection:
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Make a socket that notices within a minute that the other side is gone without a word.
+    """Create a socket with TCP keep-alive, which detects a lost peer within a minute.
 
-    A watch may be silent for minutes, so that no timeout of ours can tell it from a dead one.
+    A watch may be silent for minutes, so that a read timeout cannot detect a dead connection.
     """
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    result = socket.socket(family, kind, protocol)
+    result.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    result.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        # Not every system lets these be set; its own defaults are hours, but better than none.
+        # Not every system has these options; defaults of hours are better than nothing.
         if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+            result.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return result
 
 
 def unreachable(server: str, error: Exception) -> Unavailable:
-    """Make the error for a connection that failed or broke."""
-    # aiohttp's own timeouts carry no text.
+    """Return the error for a failed or broken connection."""
+    # Timeouts of aiohttp have no text.
     return Unavailable(0, "Unreachable", f"{server}: {error or type(error).__name__}")

@@ -1,4 +1,4 @@
-"""Bearer tokens: where they come from and when they are fetched again."""
+"""Sources of bearer tokens, with caching."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from typing import Protocol
 import msgspec
 
 FILE_LIFETIME = 60.0
-"""Seconds for which a token read from a file is used. A kubelet replaces the file at 80 % of the
-token's life (at least 10 minutes), so one minute never serves a dead token."""
+"""Time in seconds for which a token read from a file is cached. A kubelet replaces the file at 80 %
+of the token's lifetime (at least 10 minutes), so that the cached token is never expired."""
 
 EXEC_TIMEOUT = 60.0
-"""Seconds that a credential plugin may take; plugins that open a browser need a while."""
+"""Timeout of a credential plug-in in seconds; plug-ins may open a browser."""
 
 
 class CredentialError(Exception):
-    """No token can be had; the message says which file or command failed and how."""
+    """Raised if no token is available; the message names the file or command and the error."""
 
 
 class TokenSource(Protocol):
-    """Gives the bearer token to send; an empty one means to send none."""
+    """Provides the bearer token to send; empty to send none."""
 
     async def token(self) -> str:
-        """Give the current token. May read a file or run a command; raises CredentialError."""
+        """Return the current token. May read a file or run a command. Raises CredentialError."""
 
     def invalidate(self) -> None:
-        """Forget what is cached: the server refused it."""
+        """Drop the cached token, which the server rejected."""
 
 
 class StaticToken:
-    """A token that never changes; empty for client certificates or no identity at all."""
+    """A constant token; empty for client certificates or anonymous access."""
 
     def __init__(self, value: str = "") -> None:
         self._value = value
 
     async def token(self) -> str:
-        """Give the token."""
+        """Return the token."""
         return self._value
 
     def invalidate(self) -> None:
-        """Do nothing: there is no other."""
+        """Do nothing: there is no other token."""
 
 
 class TokenFile:
-    """A token in a file that somebody else keeps fresh, such as a kubelet."""
+    """A token in a file that another process renews, such as the kubelet."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class TokenFile:
         self._read_at = float("-inf")
 
     async def token(self) -> str:
-        """Give the file's content, at most a minute old."""
+        """Return the file's content, at most one minute old."""
         if self._clock() - self._read_at >= FILE_LIFETIME:
             try:
                 self._value = self._path.read_text(encoding="ascii").strip()
@@ -92,31 +92,31 @@ class _Credential(msgspec.Struct):
 
 
 class ExecToken:
-    """A token printed by a credential plugin, kept until shortly before it expires."""
+    """A token printed by a credential plug-in, cached until shortly before it expires."""
 
     MARGIN = 30.0
-    """Seconds before the stated expiry at which a new token is fetched."""
+    """Seconds before expiry at which a new token is obtained."""
 
     def __init__(self, plugin: ExecPlugin, clock: Callable[[], float] = time.time) -> None:
         self._plugin = plugin
         self._clock = clock
         self._value = ""
-        self._good_until = float("-inf")
+        self._cached_until = float("-inf")
         self._running = asyncio.Lock()
 
     async def token(self) -> str:
-        """Give the cached token, or run the plugin for a new one."""
+        """Return the cached token, or run the plug-in for a new one."""
         async with self._running:
-            if self._clock() >= self._good_until:
+            if self._clock() >= self._cached_until:
                 status = parse_exec_credential(self._plugin.command, await self._run())
                 self._value = status.token
                 expiry = status.expirationTimestamp
-                self._good_until = expiry.timestamp() - self.MARGIN if expiry else float("inf")
+                self._cached_until = expiry.timestamp() - self.MARGIN if expiry else float("inf")
             return self._value
 
     def invalidate(self) -> None:
-        """Run the plugin again next time."""
-        self._good_until = float("-inf")
+        """Run the plug-in again for the next token."""
+        self._cached_until = float("-inf")
 
     async def _run(self) -> bytes:
         plugin = self._plugin
@@ -146,23 +146,23 @@ class ExecToken:
                 await process.wait()
             if isinstance(error, TimeoutError):
                 raise CredentialError(
-                    f"credential plugin {plugin.command} took over {EXEC_TIMEOUT:.0f} s"
+                    f"credential plugin {plugin.command} timed out after {EXEC_TIMEOUT:.0f} s"
                 ) from error
             raise
         if process.returncode:
             raise CredentialError(
-                f"credential plugin {plugin.command} ended with status {process.returncode}"
+                f"credential plugin {plugin.command} exited with status {process.returncode}"
             )
         return output
 
 
 def parse_exec_credential(command: str, output: bytes) -> _CredentialStatus:
-    """Read a plugin's ExecCredential; raises CredentialError when it holds no token."""
+    """Parse the ExecCredential of a plug-in. Raises CredentialError if it has no token."""
     try:
         status = msgspec.json.decode(output, type=_Credential).status
     except msgspec.MsgspecError as error:
-        raise CredentialError(f"credential plugin {command} printed nonsense: {error}") from error
+        raise CredentialError(f"credential plugin {command}: invalid output: {error}") from error
     if not status.token:
         what = "only a client certificate" if status.clientCertificateData else "no token"
-        raise CredentialError(f"credential plugin {command} gave {what}; a token is needed")
+        raise CredentialError(f"credential plugin {command} returned {what}; a token is required")
     return status

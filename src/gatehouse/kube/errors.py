@@ -1,4 +1,4 @@
-"""What an API server, or the way to it, can answer instead of a result."""
+"""Exceptions for failed requests to an API server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class ApiError(Exception):
-    """A request failed. The subclasses are the failures that callers tell apart."""
+    """Raised if a request failed. Subclasses are the failures that callers distinguish."""
 
     def __init__(
         self,
@@ -21,26 +21,26 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message or reason)
         self.status = status
-        """HTTP status; 0 when there was no answer."""
+        """HTTP status; 0 without a response."""
         self.reason = reason
         """Kubernetes' one-word reason, such as ``AlreadyExists``; may be empty."""
         self.message = message
         self.details: Mapping[str, Any] = details or {}
         """``details`` of the Status object: name, kind, causes."""
         self.retry_after = retry_after
-        """Seconds that the server asks to wait before the next attempt, if it did."""
+        """Minimum delay in seconds requested by the server; None if it requested none."""
 
 
 class BadRequest(ApiError):
-    """400: the request makes no sense to the server, or would make none."""
+    """400: the request is invalid, also if detected before sending it."""
 
 
 class Unauthorized(ApiError):
-    """401: the server does not know who asks."""
+    """401: the client is not authenticated."""
 
 
 class Forbidden(ApiError):
-    """403: the server knows who asks and says no."""
+    """403: the client is not authorized."""
 
 
 class NotFound(ApiError):
@@ -52,19 +52,19 @@ class Conflict(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """409 with reason AlreadyExists: an object of that name is there."""
+    """409 with reason AlreadyExists: an object of this name exists."""
 
 
 class Gone(ApiError):
-    """410: the resource version or continue token is older than what the server remembers."""
+    """410: the resource version or continue token is older than the server's history."""
 
 
 class Invalid(ApiError):
-    """422: the object breaks its schema; ``details["causes"]`` names the fields."""
+    """422: the object violates its schema; ``details["causes"]`` names the fields."""
 
 
 class Unavailable(ApiError):
-    """No answer, 429 or 5xx: the same request may succeed later."""
+    """No response, 429 or 5xx: the same request may succeed later."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -80,7 +80,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 class _Status(msgspec.Struct):
-    """The fields of ``meta/v1 Status`` that an error carries."""
+    """Fields of ``meta/v1 Status`` that errors use."""
 
     message: str = ""
     reason: str = ""
@@ -89,7 +89,7 @@ class _Status(msgspec.Struct):
 
 
 def error_from_response(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """Make the error for an HTTP response that is no success; any body will do."""
+    """Return the error for an HTTP response that is not 2xx, whatever its body."""
     try:
         parsed = msgspec.json.decode(body, type=_Status)
     except msgspec.MsgspecError:
@@ -99,11 +99,11 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes) ->
 
 
 def error_from_status(status: Mapping[str, Any]) -> ApiError:
-    """Make the error for the Status object of a watch's ERROR event."""
+    """Return the error for the Status object of a watch's ERROR event."""
     try:
         parsed = msgspec.convert(status, _Status)
     except msgspec.ValidationError:
-        parsed = _Status(message="the watch ended with an error that cannot be read")
+        parsed = _Status(message="the watch ended with an invalid error")
     return _error(parsed.code or 500, parsed, _retry_after("", parsed))
 
 

@@ -1,4 +1,4 @@
-"""Events: short notes on an object for its author, the same note counted instead of repeated."""
+"""Events about objects, with aggregation: equal Events are counted, not repeated."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from gatehouse.kube.client import (
 log = structlog.get_logger("gatehouse.kube.events")
 
 CACHE_SIZE = 1024
-"""Different notes remembered for counting; the one not repeated for longest is forgotten first."""
+"""Maximum number of distinct Events in the aggregator; the least recently recorded is evicted."""
 
 MESSAGE_LIMIT = 1024
-"""Characters of ``message`` that API servers accept."""
+"""Maximum length of ``message`` in characters that API servers accept."""
 
 FLUSH_SECONDS = 1.0
-"""Seconds between two rounds of writing: what repeats within is one write."""
+"""Interval in seconds between writes; equal Events within it are one write."""
 
 RETRYABLE_STATUS = frozenset({0, 429, 503})
-"""Statuses, 0 for no answer, with which a server asks for another attempt, whatever is written."""
+"""HTTP statuses (0 without a response) after which a write is retried."""
 
 UNAVAILABLE_PAUSE = 5.0
-"""Seconds before a server that could not be asked is asked again."""
+"""Delay in seconds before the next write to an unavailable server."""
 
 
 class EventKey(msgspec.Struct, frozen=True):
-    """What is said about an object; two equal notes are one Event with a count."""
+    """Object and content of an Event. Equal keys are one Event with a count."""
 
     kind: str
     api_version: str
@@ -54,12 +54,12 @@ class EventKey(msgspec.Struct, frozen=True):
 
     @property
     def event_namespace(self) -> str:
-        """Where the Event lives: beside its object, or in ``default`` for a cluster-scoped one."""
+        """Return the namespace of the Event: that of the object, ``default`` if it has none."""
         return self.namespace or "default"
 
 
 class EventCount(msgspec.Struct):
-    """How often a note was made, when first and last, and how much of that is written."""
+    """Occurrences of an Event, and how many of them are written."""
 
     first: datetime
     last: datetime
@@ -68,67 +68,67 @@ class EventCount(msgspec.Struct):
 
 
 class EventAggregator:
-    """Counts notes. Pure: time comes with each note."""
+    """Counts equal Events. No I/O; callers pass the time."""
 
-    def __init__(self, remembered: int = CACHE_SIZE) -> None:
-        self._remembered = remembered
-        self._tallies: OrderedDict[EventKey, EventCount] = OrderedDict()
+    def __init__(self, capacity: int = CACHE_SIZE) -> None:
+        self._capacity = capacity
+        self._counts: OrderedDict[EventKey, EventCount] = OrderedDict()
 
-    def add(self, note: EventKey, now: datetime) -> None:
-        """Count one note."""
-        tally = self._tallies.get(note)
-        if tally is None:
-            self._tallies[note] = EventCount(first=now, last=now)
+    def add(self, key: EventKey, now: datetime) -> None:
+        """Count one Event."""
+        event_count = self._counts.get(key)
+        if event_count is None:
+            self._counts[key] = EventCount(first=now, last=now)
         else:
-            tally.count += 1
-            tally.last = now
-        self._tallies.move_to_end(note)
-        while len(self._tallies) > self._remembered:
-            self._tallies.popitem(last=False)
+            event_count.count += 1
+            event_count.last = now
+        self._counts.move_to_end(key)
+        while len(self._counts) > self._capacity:
+            self._counts.popitem(last=False)
 
     def unwritten(self) -> tuple[tuple[EventKey, EventCount], ...]:
-        """Give what has to be written, the oldest first."""
-        return tuple((n, t) for n, t in self._tallies.items() if t.written < t.count)
+        """Return the Events that are not completely written, the oldest first."""
+        return tuple((n, t) for n, t in self._counts.items() if t.written < t.count)
 
 
-def event_object(note: EventKey, tally: EventCount, component: str) -> Object:
-    """Make the core/v1 Event of a note. Its name follows from the note and its first time."""
-    first, last = _stamp(tally.first), _stamp(tally.last)
-    seed = msgspec.json.encode((note, first, component))
+def event_object(key: EventKey, event_count: EventCount, component: str) -> Object:
+    """Build the core/v1 Event. Its name derives from the key, its first time and the component."""
+    first, last = _stamp(event_count.first), _stamp(event_count.last)
+    seed = msgspec.json.encode((key, first, component))
     digest = hashlib.sha256(seed).hexdigest()[:16]
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        # 253 is the limit of a name; the object's own may be as long as that.
+        # Names have at most 253 characters, which the name of the object alone may have.
         "metadata": {
-            "name": f"{note.name[:236].rstrip('-.')}.{digest}",
-            "namespace": note.event_namespace,
+            "name": f"{key.name[:236].rstrip('-.')}.{digest}",
+            "namespace": key.event_namespace,
         },
         "involvedObject": {
-            "apiVersion": note.api_version,
-            "kind": note.kind,
-            "name": note.name,
-            "uid": note.uid,
-            **({"namespace": note.namespace} if note.namespace else {}),
+            "apiVersion": key.api_version,
+            "kind": key.kind,
+            "name": key.name,
+            "uid": key.uid,
+            **({"namespace": key.namespace} if key.namespace else {}),
         },
-        "type": note.type,
-        "reason": note.reason,
-        "message": note.message,
+        "type": key.type,
+        "reason": key.reason,
+        "message": key.message,
         "source": {"component": component},
         "reportingComponent": component,
         "reportingInstance": component,
         "firstTimestamp": first,
         "lastTimestamp": last,
-        "count": tally.count,
+        "count": event_count.count,
     }
 
 
-def _stamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _stamp(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Recorder:
-    """Takes notes at once and writes them in the background; a note is never worth waiting for."""
+    """Records Events without blocking and writes them in the background."""
 
     def __init__(
         self,
@@ -142,8 +142,8 @@ class Recorder:
         self._component = component
         self._pause = pause
         self._wall = wall
-        self._ledger = EventAggregator()
-        self._woken = asyncio.Event()
+        self._aggregator = EventAggregator()
+        self._wake_up = asyncio.Event()
 
     def record(
         self,
@@ -152,9 +152,9 @@ class Recorder:
         reason: str,
         message: str,
     ) -> None:
-        """Note something about ``obj``. Returns at once, raises nothing, may be called often."""
+        """Record an Event about ``obj``. Never blocks and never raises."""
         metadata = obj.get("metadata", {})
-        note = EventKey(
+        key = EventKey(
             kind=obj.get("kind", ""),
             api_version=obj.get("apiVersion", ""),
             namespace=metadata.get("namespace", ""),
@@ -164,46 +164,46 @@ class Recorder:
             reason=reason,
             message=message[:MESSAGE_LIMIT],
         )
-        self._ledger.add(note, self._wall())
-        self._woken.set()
+        self._aggregator.add(key, self._wall())
+        self._wake_up.set()
 
     async def run(self) -> None:
-        """Write what is noted, for ever."""
+        """Write recorded Events until cancelled."""
         while True:
-            await self._woken.wait()
-            self._woken.clear()
+            await self._wake_up.wait()
+            self._wake_up.clear()
             pause = self._pause
             try:
                 await self.flush()
             except Unavailable as error:
-                log.debug("events wait", reason=str(error))
+                log.debug("events delayed", error=str(error))
                 pause = max(pause, UNAVAILABLE_PAUSE, error.retry_after or 0.0)
-                self._woken.set()
+                self._wake_up.set()
             await asyncio.sleep(pause)
 
     async def flush(self) -> None:
-        """Write everything that is not written. What the server refuses is dropped, and logged.
+        """Write all unwritten Events. Those that the server rejects are dropped and logged.
 
-        Raises Unavailable where it cannot be asked: what is not written yet stays noted.
+        Raises Unavailable if the server is not available; unwritten Events stay queued then.
         """
-        for note, tally in self._ledger.unwritten():
-            count, first_write = tally.count, tally.written == 0
+        for key, event_count in self._aggregator.unwritten():
+            count, first_write = event_count.count, event_count.written == 0
             try:
-                await self._write(event_object(note, tally, self._component), first_write)
+                await self._write(event_object(key, event_count, self._component), first_write)
             except ApiError as error:
                 if isinstance(error, Unavailable) and error.status in RETRYABLE_STATUS:
                     raise
-                log.warning("event dropped", object=note.name, reason=note.reason, error=str(error))
-            tally.written = count
+                log.warning("event dropped", object=key.name, reason=key.reason, error=str(error))
+            event_count.written = count
 
     async def _write(self, event: Object, first_write: bool) -> None:
         name, namespace = event["metadata"]["name"], event["metadata"]["namespace"]
         if not first_write:
             try:
-                news = {key: event[key] for key in ("count", "lastTimestamp")}
-                await self._client.patch(EVENTS, name, news, namespace)
+                patch = {key: event[key] for key in ("count", "lastTimestamp")}
+                await self._client.patch(EVENTS, name, patch, namespace)
             except NotFound:
-                # Events live for an hour or so; this one is noted anew.
+                # Events expire after about one hour; create it again.
                 pass
             else:
                 return

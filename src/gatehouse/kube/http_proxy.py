@@ -1,6 +1,6 @@
-"""Which proxy leads to an API server, by the environment's variables. Pure.
+"""Selection of an HTTP proxy by environment variables. No I/O.
 
-Names and meaning as Kubernetes' own clients have them (Go's golang.org/x/net/http/httpproxy).
+Variables have the semantics of Kubernetes clients (Go's golang.org/x/net/http/httpproxy).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str:
-    """Give the URL of the proxy to use for ``url``; empty for none.
+    """Return the URL of the proxy to use for ``url``; empty for none.
 
-    ``HTTPS_PROXY`` or ``HTTP_PROXY``, by the scheme, but for what ``NO_PROXY`` lists and for this
-    machine itself. Small letters do as well.
+    ``HTTPS_PROXY`` or ``HTTP_PROXY`` applies by scheme, except to hosts in ``NO_PROXY`` and to
+    localhost. Lower-case names are read too.
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
     proxy = _variable(environ, f"{parts.scheme}_proxy")
-    if not proxy or _is_local(host) or _excepted(host, port, _variable(environ, "no_proxy")):
+    if not proxy or _is_local(host) or _is_excluded(host, port, _variable(environ, "no_proxy")):
         return ""
     return proxy if "://" in proxy else f"http://{proxy}"
 
@@ -35,9 +35,11 @@ def _is_local(host: str) -> bool:
     return host == "localhost" or (address is not None and address.is_loopback)
 
 
-def _excepted(host: str, port: int, exceptions: str) -> bool:
+def _is_excluded(host: str, port: int, exclusions: str) -> bool:
     return any(
-        _matches(host, port, each.strip().lower()) for each in exceptions.split(",") if each.strip()
+        _matches(host, port, entry.strip().lower())
+        for entry in exclusions.split(",")
+        if entry.strip()
     )
 
 
@@ -50,22 +52,22 @@ def _matches(host: str, port: int, entry: str) -> bool:
             return address is not None and address in ipaddress.ip_network(entry, strict=False)
         except ValueError:
             return False
-    named, only = _split(entry)
-    if only and only != str(port):
+    name, entry_port = _split(entry)
+    if entry_port and entry_port != str(port):
         return False
-    exception = _address(named)
-    if exception is not None or address is not None:
-        return exception == address
-    # example.com is itself and all below it; .example.com is all below it.
-    below = named.removeprefix("*").removeprefix(".")
-    return host.endswith(f".{below}") or host == named
+    entry_address = _address(name)
+    if entry_address is not None or address is not None:
+        return entry_address == address
+    # example.com matches itself and subdomains; .example.com matches subdomains only.
+    domain = name.removeprefix("*").removeprefix(".")
+    return host.endswith(f".{domain}") or host == name
 
 
 def _split(entry: str) -> tuple[str, str]:
     if _address(entry) is not None:
         return entry, ""
-    named, _, port = entry.rpartition(":")
-    return (named.strip("[]"), port) if port.isdigit() else (entry.strip("[]"), "")
+    name, _, port = entry.rpartition(":")
+    return (name.strip("[]"), port) if port.isdigit() else (entry.strip("[]"), "")
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

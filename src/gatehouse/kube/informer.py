@@ -1,4 +1,4 @@
-"""Keeps a mirror of one collection: list, watch, resume, and list again when told to."""
+"""Informer: list and watch of one resource with a local store, resume and relist."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ log = structlog.get_logger("gatehouse.kube.informer")
 OnChanges = Callable[[Resource, Changes], None]
 
 MIN_WATCH_SECONDS = 1.0
-"""Seconds. A watch that ends sooner without any event counts as failed, lest a server that closes
-every watch at once be asked thousands of times a second."""
+"""Minimum duration in seconds of a watch without events. A shorter one counts as failed, so that a
+server that closes every watch immediately does not get thousands of requests per second."""
 
-REFUSALS_BEFORE_RELIST = 3
-"""A server that answers a watch with an error this often in a row, without calling the version
-gone, may have lost its history (a store put back to a backup): only a new list helps then."""
+FAILURES_BEFORE_RELIST = 3
+"""Number of consecutive failed watches, other than 410 Gone, before a relist. The server may have
+lost its history, for example if its store was restored from a backup."""
 
 MAX_FORBIDDEN_RETRIES = 3
-"""Refusals in a row after which an optional kind counts as forbidden: while an installation is
-upgraded, roles may be written a moment after the process that needs them starts."""
+"""Number of consecutive responses 403 after which an optional kind counts as forbidden. During an
+upgrade of an installation roles may be updated shortly after the process that needs them starts."""
 
 
 class Informer:
-    """Mirrors one resource (of all namespaces unless one is named) until cancelled.
+    """Lists and watches one resource, in all namespaces unless one is given, until cancelled.
 
-    ``on_changes`` is called in the event loop with every non-empty batch of changes, the first
-    list included, after ``objects`` shows them; it must not block. What it raises ends ``run``.
-    ``optional``: a server that does not know the resource, or forbids it ``patience`` times,
-    counts as one that has no objects of it, until it gives them. ``metadata_only``: objects have
-    nothing but their metadata, for kinds of which the rest is large.
+    ``on_changes`` is called in the event loop with every non-empty batch of changes, including the
+    first list, after ``objects`` is updated. It must not block. An exception of it ends ``run``.
+    ``optional``: a resource that the server does not serve, or forbids ``max_forbidden`` times,
+    counts as one without objects until it is served. ``metadata_only``: objects have only
+    metadata, for kinds with large content.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Informer:
         namespace: str | None = None,
         label_selector: str = "",
         optional: bool = False,
-        patience: int = MAX_FORBIDDEN_RETRIES,
+        max_forbidden: int = MAX_FORBIDDEN_RETRIES,
         metadata_only: bool = False,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -62,71 +62,74 @@ class Informer:
         self._namespace = namespace
         self._label_selector = label_selector
         self._optional = optional
-        self._patience = patience
+        self._max_forbidden = max_forbidden
         self._metadata_only = metadata_only
-        self._urged = asyncio.Event()
-        self._refusals = 0
+        self._retry_now = asyncio.Event()
+        self._forbidden_count = 0
         self._backoff = backoff or Backoff()
         self._clock = clock
-        self._mirror = Store()
+        self._store = Store()
         self.synced = asyncio.Event()
-        """Set when the first list is in ``objects``, and never cleared."""
-        self.trouble = ""
-        """Why nothing is known of this kind, or nothing new; empty while it is followed."""
+        """Set when the first list is in ``objects``; never cleared."""
+        self.unavailable_reason = ""
+        """Why the kind cannot be watched; empty while it is watched."""
 
     @property
     def objects(self) -> Mapping[Name, Object]:
-        """The objects now, by (namespace, name). Do not change them."""
-        return self._mirror.objects
+        """Return the objects as last seen, by (namespace, name). Do not change them."""
+        return self._store.objects
 
     def retry_now(self) -> None:
-        """Ask again at once where the server is waited for: it may serve the kind now."""
+        """End a back-off now. Call this when the server may serve the kind now."""
         self._backoff.reset()
-        self._urged.set()
+        self._retry_now.set()
 
     async def run(self) -> None:
-        """Mirror for ever; no failure of the server or the network ends it."""
+        """List and watch until cancelled. Failures of server or network are retried."""
         while True:
             try:
-                if not self._mirror.resource_version:
+                if not self._store.resource_version:
                     await self._list()
                 await self._watch()
             except Gone as error:
-                log.info("history gone, listing again", **self._where(), reason=error.message)
-                self._mirror.forget_version()
-                # The first time at once: this is how compaction looks, nothing is broken.
+                log.info("history gone, relisting", **self._where(), error=error.message)
+                self._store.forget_version()
+                # The first time without delay: it is the effect of normal compaction.
                 if self._backoff.failures:
                     await self._pause(error)
                 else:
                     self._backoff.next_delay()
             except NotFound as error:
-                self._on_missing_kind(f"{self._definition()} is not served here")
+                self._on_missing_kind(f"{self._definition()} is not served")
                 await self._pause(error)
             except Forbidden as error:
-                self._refusals += 1
-                if self._refusals >= self._patience:
+                self._forbidden_count += 1
+                if self._forbidden_count >= self._max_forbidden:
                     self._on_missing_kind(f"forbidden: {error.message}")
                 await self._pause(error)
             except ApiError as error:
-                refused = error.status != 0 and error.status != 429
-                if refused and self._backoff.failures >= REFUSALS_BEFORE_RELIST:
-                    self._mirror.forget_version()
+                rejected = error.status != 0 and error.status != 429
+                if rejected and self._backoff.failures >= FAILURES_BEFORE_RELIST:
+                    self._store.forget_version()
                 await self._pause(error)
 
-    def _on_missing_kind(self, trouble: str) -> None:
-        """Note that the server does not give the kind; an optional one is done without."""
-        if trouble != self.trouble:
-            what = "going on without" if self._optional else "waiting for it"
-            say = log.info if self._optional else log.warning
-            say(f"kind missing, {what}", **self._where(), reason=trouble)
-        self.trouble = trouble
+    def _on_missing_kind(self, reason: str) -> None:
+        """Store why the kind is not available. An optional one counts as synchronized."""
+        if reason != self.unavailable_reason:
+            if self._optional:
+                log.info(
+                    "kind not available, continuing without it", **self._where(), reason=reason
+                )
+            else:
+                log.warning("kind not available, waiting for it", **self._where(), reason=reason)
+        self.unavailable_reason = reason
         if self._optional:
             self.synced.set()
 
-    def _found(self) -> None:
-        if self.trouble:
-            log.info("kind is there", **self._where())
-        self.trouble, self._refusals = "", 0
+    def _on_available(self) -> None:
+        if self.unavailable_reason:
+            log.info("kind available", **self._where())
+        self.unavailable_reason, self._forbidden_count = "", 0
 
     def _definition(self) -> str:
         resource = self._resource
@@ -140,10 +143,10 @@ class Informer:
             label_selector=self._label_selector,
             metadata_only=self._metadata_only,
         )
-        self._found()
-        self._publish(self._mirror.replace(result.items, result.resource_version))
+        self._on_available()
+        self._publish(self._store.replace(result.items, result.resource_version))
         if not self.synced.is_set():
-            log.debug("synced", **self._where(), objects=len(result.items))
+            log.debug("informer synchronized", **self._where(), objects=len(result.items))
             self.synced.set()
 
     async def _watch(self) -> None:
@@ -151,7 +154,7 @@ class Informer:
         batches = self._client.watch_batches(
             self._resource,
             self._namespace,
-            resource_version=self._mirror.resource_version,
+            resource_version=self._store.resource_version,
             label_selector=self._label_selector,
             metadata_only=self._metadata_only,
         )
@@ -159,8 +162,8 @@ class Informer:
             async for events in stream:
                 received = True
                 self._backoff.reset()
-                self._found()
-                self._publish(self._mirror.receive(events))
+                self._on_available()
+                self._publish(self._store.receive(events))
         if not received and self._clock() - started < MIN_WATCH_SECONDS:
             await self._pause(None)
         else:
@@ -172,14 +175,14 @@ class Informer:
 
     async def _pause(self, error: ApiError | None) -> None:
         delay = self._backoff.next_delay(error.retry_after if error else None)
-        message = str(error) if error else "the server ended the watch at once"
-        told = isinstance(error, NotFound | Forbidden) and self.trouble
-        say = log.debug if told else log.warning
-        say("watch interrupted", **self._where(), error=message, retry_in=round(delay, 2))
-        self._urged.clear()
+        message = str(error) if error else "the server closed the watch immediately"
+        reported = isinstance(error, NotFound | Forbidden) and self.unavailable_reason
+        log_method = log.debug if reported else log.warning
+        log_method("watch interrupted", **self._where(), error=message, retry_in=round(delay, 2))
+        self._retry_now.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay):
-                await self._urged.wait()
+                await self._retry_now.wait()
 
     def _where(self) -> dict[str, str]:
         return {"kind": self._resource.kind, "namespace": self._namespace or ""}

@@ -1,7 +1,7 @@
 """Leader election on a Lease: one of several identical processes acts, the others stand by.
 
-The decision is a pure function of the Lease, of when *we* last saw it change, and of our own clock:
-the times written by others are never compared with ours, so their clocks need not agree.
+The decision is a pure function of the Lease, the local time of its last observed change and the
+local clock. Times written by others are never compared with it, so clocks need not agree.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ log = structlog.get_logger("gatehouse.kube.leader_election")
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Seconds; the defaults are those of Kubernetes' own components."""
+    """Durations in seconds; defaults are those of Kubernetes components."""
 
     duration: float = 15.0
-    """For how long others leave an unrenewed Lease alone."""
+    """Time after which others may acquire a Lease that is not renewed."""
     renew_deadline: float = 10.0
-    """After how long without renewal a leader stops leading: less than ``duration``, so that it
-    has stopped before another one starts."""
+    """Time without renewal after which a leader stops leading. Less than ``duration``, so that it
+    stops before another process starts leading."""
     retry: float = 2.0
-    """Between attempts."""
+    """Interval between attempts."""
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """What was last seen of the Lease, and when on our clock it last changed."""
+    """The Lease as last seen, and the local time of its last change."""
 
     holder: str = ""
     renewed: str = ""
-    """``renewTime`` as written: compared for change only, never read as a time."""
+    """``renewTime`` as text: only compared for changes, never parsed as a time."""
     changed_at: float = float("-inf")
 
 
 class Create(msgspec.Struct, frozen=True):
-    """There is no Lease: make it, ours."""
+    """The Lease does not exist: create it as its holder."""
 
 
 class Acquire(msgspec.Struct, frozen=True):
-    """The Lease is free or dead: write ourselves into it."""
+    """The Lease is free or expired: become its holder."""
 
 
 class Renew(msgspec.Struct, frozen=True):
-    """The Lease is ours: write a new time into it."""
+    """This process holds the Lease: update its time."""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Somebody else holds the Lease and is alive, as far as we can tell."""
+    """Another process holds the Lease, which has not expired."""
 
 
 Decision = Create | Acquire | Renew | Wait
 
 
 def observe(lease: Mapping[str, Any] | None, before: Observed, now: float) -> Observed:
-    """Note whether the Lease changed since it was last looked at."""
+    """Return the observation of ``lease``; ``before`` if nothing changed since."""
     spec = (lease or {}).get("spec") or {}
     holder, renewed = spec.get("holderIdentity") or "", spec.get("renewTime") or ""
     if (holder, renewed) == (before.holder, before.renewed):
@@ -74,14 +74,18 @@ def observe(lease: Mapping[str, Any] | None, before: Observed, now: float) -> Ob
 def decide(
     lease: Mapping[str, Any] | None, identity: str, observed: Observed, now: float, timing: Timing
 ) -> Decision:
-    """Say what to do about the Lease; ``observed`` includes this very look at it."""
+    """Return what to do with the Lease. ``observed`` must include this state of it."""
     if lease is None:
         return Create()
     if observed.holder == identity:
         return Renew()
-    # The duration is the holder's own statement; ours only where it made none.
-    stated = (lease.get("spec") or {}).get("leaseDurationSeconds")
-    duration = float(stated) if isinstance(stated, int) and stated > 0 else timing.duration
+    # The duration is that of the holder; the local default applies if it set none.
+    holder_duration = (lease.get("spec") or {}).get("leaseDurationSeconds")
+    duration = (
+        float(holder_duration)
+        if isinstance(holder_duration, int) and holder_duration > 0
+        else timing.duration
+    )
     if not observed.holder or now - observed.changed_at >= duration:
         return Acquire()
     return Wait()
@@ -94,27 +98,30 @@ def lease_spec(
     now: datetime,
     timing: Timing,
 ) -> Object:
-    """Give the ``spec`` to write; times are MicroTime, which always has six digits."""
-    stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """Return the ``spec`` to write. Times are MicroTime, which always has six digits."""
+    timestamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     result = {
         **spec,
         "holderIdentity": identity,
         "leaseDurationSeconds": int(timing.duration),
-        "renewTime": stamp,
+        "renewTime": timestamp,
     }
     if not isinstance(decision, Renew):
-        result["acquireTime"] = stamp
-        earlier = spec.get("leaseTransitions")
-        taken = isinstance(decision, Acquire)
-        result["leaseTransitions"] = (earlier if isinstance(earlier, int) else 0) + int(taken)
+        result["acquireTime"] = timestamp
+        transitions = spec.get("leaseTransitions")
+        acquired = isinstance(decision, Acquire)
+        result["leaseTransitions"] = (transitions if isinstance(transitions, int) else 0) + int(
+            acquired
+        )
     return result
 
 
 class Elector:
-    """Takes part in the election until cancelled.
+    """Participates in the election until cancelled.
 
-    ``on_change`` is called with True when we begin to lead and with False when we stop, also on the
-    way out. Between the two nobody else leads, as long as what was begun ends with it.
+    ``on_change`` is called with True when this process starts leading and with False when it stops,
+    also on cancellation. No other process leads between the two calls, provided that the leader's
+    work stops with the second call.
     """
 
     def __init__(
@@ -143,11 +150,11 @@ class Elector:
 
     @property
     def renewed(self) -> bool:
-        """Return whether nobody else can lead: the Lease was renewed within the deadline."""
+        """Return whether the Lease was renewed within the deadline, so that no other can lead."""
         return self.leading and self._clock() - self._renewed_at < self._timing.renew_deadline
 
     async def run(self) -> None:
-        """Try, hold, renew for ever; on the way out give the Lease back, so that no one waits."""
+        """Acquire and renew until cancelled; then release the Lease, so others need not wait."""
         try:
             while True:
                 await self._step_in_time()
@@ -158,23 +165,23 @@ class Elector:
                 await asyncio.shield(self._release())
 
     async def _step_in_time(self) -> None:
-        """One attempt, cut off at the deadline: a server that hangs must not keep us leading."""
+        """Make one attempt with a deadline: a server that hangs must not prolong leadership."""
         timing = self._timing
-        left = timing.renew_deadline
+        seconds_left = timing.renew_deadline
         if self.leading:
-            left = max(0.0, self._renewed_at + timing.renew_deadline - self._clock())
+            seconds_left = max(0.0, self._renewed_at + timing.renew_deadline - self._clock())
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(seconds_left):
                 await self.step()
         except TimeoutError:
-            log.warning("lease not renewed", lease=self._name, error="no answer in time")
+            log.warning("lease renewal failed", lease=self._name, error="timeout")
         except ApiError as error:
-            log.warning("lease not renewed", lease=self._name, error=str(error))
+            log.warning("lease renewal failed", lease=self._name, error=str(error))
         if self.leading and self._clock() - self._renewed_at >= timing.renew_deadline:
             self._set(False)
 
     async def step(self) -> Decision:
-        """Look at the Lease once and act on it; raises ApiError."""
+        """Read the Lease and act on it once. Return the decision. Raises ApiError."""
         started = self._clock()
         lease = await self._read()
         self._observed = observe(lease, self._observed, self._clock())
@@ -185,9 +192,9 @@ class Elector:
         try:
             await self._write(lease, decision)
         except (Conflict, AlreadyExists, NotFound):
-            # Somebody was faster. If we were leading the deadline decides, not this.
+            # Another process was faster. Leadership ends at the deadline, not here.
             return decision
-        # Counted from before the write: others count from when they see it, which is later.
+        # The time before the write: others count from when they see it, which is later.
         self._renewed_at = started
         self._set(True)
         return decision
@@ -200,13 +207,13 @@ class Elector:
 
     async def _write(self, lease: Object | None, decision: Create | Acquire | Renew) -> None:
         spec = (lease or {}).get("spec") or {}
-        wanted = lease_spec(spec, self._identity, decision, self._wall(), self._timing)
+        new_spec = lease_spec(spec, self._identity, decision, self._wall(), self._timing)
         if lease is None:
             metadata = {"name": self._name, "namespace": self._namespace}
             kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
-            await self._client.create(LEASES, {**kind, "metadata": metadata, "spec": wanted})
+            await self._client.create(LEASES, {**kind, "metadata": metadata, "spec": new_spec})
         else:
-            await self._client.update(LEASES, {**lease, "spec": wanted})
+            await self._client.update(LEASES, {**lease, "spec": new_spec})
 
     async def _release(self) -> None:
         with contextlib.suppress(ApiError, TimeoutError):
@@ -222,5 +229,5 @@ class Elector:
     def _set(self, leading: bool) -> None:
         if leading != self.leading:
             self.leading = leading
-            log.info("leading" if leading else "not leading", lease=self._name)
+            log.info("leadership acquired" if leading else "leadership lost", lease=self._name)
             self._on_change(leading)

@@ -1,7 +1,7 @@
-"""The mirror of one collection: lists and watch events in, changes out. Pure.
+"""Store of an informer: lists and watch events in, changes out. No I/O.
 
-What a mirror promises: after any sequence of lists and events, the changes it gave, applied in
-order to an empty map, are exactly the objects of the last list plus the events since.
+Invariant: after any sequence of lists and events, the returned changes, applied in order to an
+empty map, are exactly the objects of the last list plus the events since.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Change(NamedTuple):
     """A change of one object."""
 
     old: Object | None
-    """The object as it was last known before; None if it was not known."""
+    """The object before; None if it was not in the store."""
     new: Object | None
     """The object now; None if it was deleted."""
 
@@ -32,23 +32,23 @@ Changes = dict[Name, Change]
 
 
 def name_of(obj: Mapping[str, Any]) -> Name:
-    """Give the namespace and name of an object."""
+    """Return the namespace and name of an object."""
     metadata = obj["metadata"]
     return metadata.get("namespace") or "", metadata["name"]
 
 
 class Store:
-    """The objects of one collection as of one resource version."""
+    """The objects of one collection at one resource version."""
 
     def __init__(self) -> None:
         self._objects: dict[Name, Object] = {}
         self.objects: Mapping[Name, Object] = MappingProxyType(self._objects)
-        """A live view; an object in it is never changed, only replaced."""
+        """Live view. Objects in it are never changed, only replaced."""
         self.resource_version = ""
-        """From where to watch; empty when a list must come first."""
+        """Version to watch from; empty if a list is required first."""
 
     def replace(self, items: Iterable[Object], resource_version: str) -> Changes:
-        """Take a complete list. What it lacks is given as deleted: its event was never seen."""
+        """Apply a complete list. Return the changes; objects missing in it count as deleted."""
         fresh = {name_of(item): item for item in items}
         changes: Changes = {}
         for name, item in fresh.items():
@@ -62,7 +62,7 @@ class Store:
         return changes
 
     def receive(self, events: Iterable[WatchEvent]) -> Changes:
-        """Take events in the order of the watch; of several for one object the last one counts."""
+        """Apply events in the order of the watch. Return at most one change for each object."""
         changes: Changes = {}
         for event in events:
             version = event.object.get("metadata", {}).get("resourceVersion")
@@ -85,7 +85,7 @@ class Store:
         return changes
 
     def forget_version(self) -> None:
-        """Demand a list next; the objects stay readable until it comes."""
+        """Require a list next; objects stay readable until then."""
         self.resource_version = ""
 
     def _apply(self, changes: Changes) -> None:
@@ -100,7 +100,7 @@ def _same(old: Object | None, new: Object) -> bool:
     if old is None:
         return False
     before, after = old["metadata"], new["metadata"]
-    # The uid too: versions could coincide after the server's store was put back to a backup.
+    # Compare the UID too: versions may coincide after a restore of the server's store.
     return bool(after.get("resourceVersion")) and (
         before.get("resourceVersion") == after.get("resourceVersion")
         and before.get("uid") == after.get("uid")

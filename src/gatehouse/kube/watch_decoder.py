@@ -1,4 +1,4 @@
-"""Watch streams: bytes as they arrive in, whole events out."""
+"""Decoder of watch streams: chunks of bytes in, complete events out."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from gatehouse.kube.errors import error_from_status
 
 
 class Chunks(Protocol):
-    """Bytes of an answer as they arrive."""
+    """Body of a response in chunks."""
 
     def iter_any(self) -> AsyncIterator[bytes]:
-        """Give what has arrived."""
+        """Iterate over chunks as they arrive."""
         ...
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One event of a watch. A BOOKMARK's object has nothing but its resource version."""
+    """One event of a watch. The object of a BOOKMARK has only a resource version."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: dict[str, Any]
 
 
 class EventDecoder:
-    """Cuts a stream into lines of any length and decodes each as a WatchEvent."""
+    """Splits a stream into lines of any length and decodes each as a WatchEvent."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._decoder = msgspec.json.Decoder(WatchEvent)
 
     def feed(self, chunk: bytes) -> tuple[WatchEvent, ...]:
-        """Give the events that ``chunk`` completes; raises msgspec.MsgspecError on nonsense.
+        """Return the events that ``chunk`` completes. Raises msgspec.MsgspecError.
 
         The parts of an unfinished line are joined once, at its end: a 1 MiB Secret arriving in
         pieces must not be copied again for every piece.
@@ -51,13 +51,13 @@ class EventDecoder:
 async def decoded_batches(
     content: Chunks,
 ) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
-    """Give together the events that arrived together. Raises what an ERROR event carries."""
+    """Yield events in batches as received. Raises the error of an ERROR event."""
     decoder = EventDecoder()
     async for chunk in content.iter_any():
         events = decoder.feed(chunk)
-        good = tuple(event for event in events if event.type != "ERROR")
-        if good:
-            yield good
+        batch = tuple(event for event in events if event.type != "ERROR")
+        if batch:
+            yield batch
         for event in events:
             if event.type == "ERROR":
                 raise error_from_status(event.object)

@@ -1,14 +1,18 @@
-"""On each node of a hosted cluster: the way to a kube-apiserver that is hosted elsewhere.
+"""Node proxy: the path from the Pods of a hosted cluster to its externally hosted kube-apiserver.
 
-Pods reach their kube-apiserver by the address that it advertises, which nothing in their cluster
-has. Here an interface of the node gets that address, a local proxy (HAProxy, or NGINX's stream
-module) takes the connections and sends them to the gateway of the hosting cluster, with a PROXY
-header that says which address was wanted. TLS passes through.
+Pods connect to the addresses that their kube-apiserver advertises, which no machine of their
+cluster has. On each node an interface gets these addresses. A local proxy (HAProxy, or NGINX's
+stream module) accepts the connections and forwards them to the gateway of the hosting cluster, with
+a PROXY header that names the original destination. TLS is passed through.
 
-Reading order: :mod:`options` (what is asked for), :mod:`links` (the address), :mod:`tracking` (no
-connection tracking), :mod:`haproxy` and :mod:`nginx` (configurations), :mod:`supervision` (the
-process), :mod:`life` (all of it, again and again), :mod:`manifests` and :mod:`names` (what a
-cluster needs for it).
+- ``options``: checked options.
+- ``main``: start-up, reconciliation and shutdown.
+- ``network_interface``, ``conntrack``: interface with the addresses, and rules that disable
+  connection tracking. ``node_network``: both together.
+- ``haproxy``, ``nginx``: configurations. ``proxies``: selection. ``supervisor``: the process.
+- ``socket_stats``, ``metrics``: kernel socket counts, and metrics.
+- ``commands``: execution of commands.
+- ``manifests``, ``coredns``: objects to install in the hosted cluster.
 
-Never here: the control plane, Kubernetes' API, TLS.
+Never here: the control plane, the Kubernetes API, TLS termination.
 """

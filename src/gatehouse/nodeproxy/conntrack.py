@@ -1,8 +1,8 @@
-"""Keeping connection tracking away from the advertised addresses.
+"""Firewall rules that disable connection tracking for the advertised addresses.
 
-Connections to them never leave the node, so tracking them costs entries and protects nothing; an
-entry that outlives its connection even breaks the next one. Untracked packets pass no rule for
-established connections, so that they are accepted explicitly. Needs CAP_NET_ADMIN.
+Connections to them never leave the node, so tracking them has a cost and no benefit. A tracking
+entry that outlives its connection even breaks the next one. Rules for established connections do
+not match untracked packets, so these packets are accepted explicitly. Needs CAP_NET_ADMIN.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ TABLE = "gatehouse-node-proxy"
 
 
 class Rules(Protocol):
-    """The rules of one kind of packet filter."""
+    """Rules of one kind of packet filter."""
 
     async def ensure(self) -> list[str]:
-        """Have all rules in place; gives what had to be done. Raises CommandError."""
+        """Install missing rules. Return what was changed. Raises CommandError."""
 
     async def remove(self) -> list[str]:
-        """Remove all rules; gives what had to be done. Raises CommandError."""
+        """Remove all rules. Return what was changed. Raises CommandError."""
 
 
 def rules(kind: Tracking, addresses: Sequence[Address], port: int) -> Rules | None:
-    """Give the rules of a kind; None for ``keep``. ``auto``: nftables where its command is.
+    """Return the rules of a kind, or None for `keep`. `auto` prefers nftables if nft is installed.
 
-    Raises CommandError if nothing can do it.
+    Raises CommandError if neither nft nor iptables is installed.
     """
     if kind == "keep":
         return None
@@ -49,43 +49,43 @@ def rules(kind: Tracking, addresses: Sequence[Address], port: int) -> Rules | No
 
 
 class Nftables:
-    """A table of our own, written as a whole whenever it is not as it should be."""
+    """A table owned by Gatehouse, replaced as a whole when it differs."""
 
     def __init__(self, addresses: tuple[Address, ...], port: int) -> None:
         self._addresses = addresses
         self._port = port
         self._listed = ""
-        """How the kernel's table was shown after it was written: versions of nft differ."""
+        """Output of nft for the table after it was written, which depends on the version of nft."""
 
     async def ensure(self) -> list[str]:
-        """Have the table in place."""
-        shown = await _shown()
-        if shown and (shown == self._listed or _words(shown) == _words(self.table())):
+        """Write the table if it differs."""
+        listed = await _list_table()
+        if listed and (listed == self._listed or _words(listed) == _words(self.table())):
             return []
-        # Made if it is missing, removed, made anew: in one transaction.
+        # Create the table if it is missing, delete it, and create it again in one transaction.
         await run(
-            "nft", "-f", "-", given=f"table inet {TABLE}\ndelete table inet {TABLE}\n{self.table()}"
+            "nft", "-f", "-", stdin=f"table inet {TABLE}\ndelete table inet {TABLE}\n{self.table()}"
         )
-        self._listed = await _shown()
-        return ["wrote the rules of nftables"]
+        self._listed = await _list_table()
+        return ["wrote nftables rules"]
 
     async def remove(self) -> list[str]:
         """Remove the table."""
-        if not await _shown():
+        if not await _list_table():
             return []
         await run("nft", "delete", "table", "inet", TABLE)
-        return ["removed the rules of nftables"]
+        return ["removed nftables rules"]
 
     def table(self) -> str:
-        """Give the table in the words of ``nft``."""
+        """Return the table in the syntax of `nft`."""
         to = self._lines("d", "notrack")
-        passing = self._lines("d", "accept")
+        accept = self._lines("d", "accept")
         return (
             f"table inet {TABLE} {{\n"
             + _chain("prerouting", "prerouting", "raw", to)
             + _chain("leaving", "output", "raw", to + self._lines("s", "notrack"))
-            + _chain("input", "input", "filter", passing)
-            + _chain("output", "output", "filter", passing + self._lines("s", "accept"))
+            + _chain("input", "input", "filter", accept)
+            + _chain("output", "output", "filter", accept + self._lines("s", "accept"))
             + "}\n"
         )
 
@@ -107,52 +107,52 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-async def _shown() -> str:
-    """Give the table as the kernel has it; empty if there is none."""
+async def _list_table() -> str:
+    """Return the table as listed by the kernel. Empty if it does not exist."""
     tables = json.loads(await run("nft", "-json", "list", "tables"))["nftables"]
     present = {each["table"]["name"] for each in tables if "table" in each}
     return await run("nft", "list", "table", "inet", TABLE) if TABLE in present else ""
 
 
 class Iptables(msgspec.Struct, frozen=True):
-    """Rules among others', each looked for and put first."""
+    """Rules in shared chains. Missing ones are inserted at the top."""
 
     addresses: tuple[Address, ...]
     port: int
 
     async def ensure(self) -> list[str]:
-        """Have every rule in place."""
-        done = []
+        """Insert missing rules."""
+        changes = []
         for address in self.addresses:
             for table, chain, *rule in self.rules(address):
                 if not await _has(_command(address), table, chain, rule):
                     words = ("-t", table, "-I", chain, "1", *rule)
                     await run(_command(address), "-w", "5", *words)
-                    done.append(f"added {' '.join(words)}")
-        return done
+                    changes.append(f"added {' '.join(words)}")
+        return changes
 
     async def remove(self) -> list[str]:
-        """Remove every rule, also where it stands twice."""
-        done = []
+        """Remove all rules, including duplicates."""
+        changes = []
         for address in self.addresses:
             for table, chain, *rule in self.rules(address):
                 while await _has(_command(address), table, chain, rule):
                     words = ("-t", table, "-D", chain, *rule)
                     await run(_command(address), "-w", "5", *words)
-                    done.append(f"removed {' '.join(words)}")
-        return done
+                    changes.append(f"removed {' '.join(words)}")
+        return changes
 
     def rules(self, address: Address) -> tuple[tuple[str, ...], ...]:
-        """Give the rules of an address: table, chain, and the words of the rule."""
+        """Return the rules of an address: table, chain, and arguments of the rule."""
         to = ("-p", "tcp", "-d", str(address), "--dport", str(self.port))
-        answers = ("-p", "tcp", "-s", str(address), "--sport", str(self.port))
+        responses = ("-p", "tcp", "-s", str(address), "--sport", str(self.port))
         return (
             ("raw", "PREROUTING", *to, "-j", "NOTRACK"),
             ("raw", "OUTPUT", *to, "-j", "NOTRACK"),
-            ("raw", "OUTPUT", *answers, "-j", "NOTRACK"),
+            ("raw", "OUTPUT", *responses, "-j", "NOTRACK"),
             ("filter", "INPUT", *to, "-j", "ACCEPT"),
             ("filter", "OUTPUT", *to, "-j", "ACCEPT"),
-            ("filter", "OUTPUT", *answers, "-j", "ACCEPT"),
+            ("filter", "OUTPUT", *responses, "-j", "ACCEPT"),
         )
 
 

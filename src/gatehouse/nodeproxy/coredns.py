@@ -1,7 +1,7 @@
-"""The name ``kubernetes.default.svc`` where the hosted cluster's own Service does not answer it.
+"""CoreDNS zone for `kubernetes.default.svc` where the cluster's own Service does not resolve.
 
-A cluster whose Service ``kubernetes`` is of the type ExternalName has no address for that name;
-here CoreDNS gets a zone that has one.
+A cluster whose Service `kubernetes` has type ExternalName has no address for that name. This zone
+for CoreDNS provides one.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from collections.abc import Sequence
 from gatehouse.nodeproxy.options import Address
 
 SERIAL = 2017042745
-"""The zone is never transferred, so that its number says nothing."""
+"""Serial number, which is irrelevant because the zone is never transferred."""
 
 TTL = 30
-_REST = 1_209_600
-"""Seconds (14 days) for refresh, retry and expiry, which nobody uses."""
+_UNUSED = 1_209_600
+"""Refresh, retry and expiry in seconds (14 days), which are not used."""
 
 ZONE_FILE = "/etc/coredns/custom/kubernetes.zone"
 
 
 def zone(addresses: Sequence[Address], domain: str = "cluster.local") -> str:
-    """Give the zone file of ``kubernetes.default.svc.<domain>``.
+    """Return the zone file of `kubernetes.default.svc.<domain>`.
 
-    The zone is that one name: a wider one would hide all other Services of the namespace.
+    The zone has only that name. A wider zone would hide all other Services of the namespace.
     """
     records = "".join(
         f"@ {TTL} IN {'A' if each.version == 4 else 'AAAA'} {each}\n" for each in addresses
     )
     return (
         f"$ORIGIN {_origin(domain)}\n"
-        f"@ {TTL} IN SOA local. nobody.invalid. {SERIAL} {_REST} {_REST} {_REST} {TTL}\n"
+        f"@ {TTL} IN SOA local. nobody.invalid. {SERIAL} {_UNUSED} {_UNUSED} {_UNUSED} {TTL}\n"
         f"@ {TTL} IN NS local.\n"
         f"{records}"
     )
 
 
 def corefile(domain: str = "cluster.local", file: str = ZONE_FILE) -> str:
-    """Give a Corefile that answers the zone from ``file``, and everything else as usual."""
+    """Return a Corefile that serves the zone from `file`, and everything else as by default."""
     return f"""\
 {_origin(domain)}:8053 {{
     errors

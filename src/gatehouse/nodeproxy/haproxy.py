@@ -1,4 +1,4 @@
-"""The configuration of a HAProxy on a node (2.4 and newer)."""
+"""HAProxy configuration of the node proxy (2.4 and newer)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from gatehouse.nodeproxy.options import Options
 
 CONNECT_SECONDS = 5
 IDLE_HOURS = 24
-"""How long a connection may be silent: watches may be, for long."""
+"""Idle timeout of a connection in hours, because watches may be idle for long."""
 
 
 def configuration(options: Options, status: str) -> str:
-    """Give the configuration file; ``status`` is the path of the socket that tells figures.
+    """Return the configuration file. `status` is the path of the metrics socket.
 
-    Every value was checked with the options: addresses, a port, a DNS name.
+    All values have been checked with the options: addresses, a port, a DNS name.
     """
     binds = "".join(
         f"    bind {_bracketed(str(each))}:{options.port}\n" for each in options.addresses
@@ -55,7 +55,7 @@ frontend figures
 
 
 def _resolvers() -> str:
-    # A new address is used at once; without a name server the last one is.
+    # A new address is used at once. Without a name server the last one is used.
     return f"""\
 resolvers node
     parse-resolv-conf

@@ -1,4 +1,4 @@
-"""The order of a node proxy's life."""
+"""Start-up, reconciliation and shutdown of a node proxy."""
 
 from __future__ import annotations
 
@@ -18,38 +18,41 @@ from gatehouse.runtime.health_minimal import HealthServer
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 
-SETTLE_SECONDS = 0.05
-"""Changes come in flocks; what follows so soon is looked at together."""
+DEBOUNCE_SECONDS = 0.05
+"""Debounce time in seconds, because changes come in groups."""
 
 RETRY_SECONDS = 2.0
-"""How long after a failure everything is tried again."""
+"""Time in seconds until the next attempt after a failure."""
 
 
 async def run(options: Options, stop: asyncio.Event) -> None:
-    """Serve until ``stop``. Raises OptionsError, CommandError or OSError if it cannot begin."""
+    """Serve until `stop` is set.
+
+    Raises OptionsError, CommandError or OSError if it cannot start.
+    """
     _raise_limit()
     proxy = proxies.choose(options)
     node = Node(options)
     supervisor = Supervisor(proxy, options.directory)
-    # The proxy's test of its configuration binds nothing, but needs the addresses' families.
+    # The configuration test does not bind, but needs the address families.
     await node.ensure()
     await supervisor.prepare()
     await supervisor.adopt()
-    figures = NodeMetrics(options, node, supervisor, options.directory / proxies.FIGURES)
+    metrics = NodeMetrics(options, node, supervisor, options.directory / proxies.METRICS_SOCKET)
 
-    def trouble() -> str:
-        if node.trouble:
-            return node.trouble
+    def not_ready() -> str:
+        if node.problem:
+            return node.problem
         if not supervisor.alive:
-            return f"{proxy.kind} does not run"
-        deaf = socket_stats.addresses_without_listener(options)
-        return f"{proxy.kind} does not listen at {deaf}" if deaf else ""
+            return f"{proxy.kind} is not running"
+        unserved = socket_stats.addresses_without_listener(options)
+        return f"{proxy.kind} does not listen on {unserved}" if unserved else ""
 
-    server = HealthServer(trouble, figures.text)
+    server = HealthServer(not_ready, metrics.text)
     await server.start(options.probes)
     tasks = [
         asyncio.create_task(supervisor.run()),
-        asyncio.create_task(keep(node, options.interval)),
+        asyncio.create_task(reconcile(node, options.interval)),
     ]
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -57,7 +60,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
         for task in tasks:
             if task.done():
                 task.result()
-        await _end(options, node, supervisor, tasks)
+        await _shut_down(options, node, supervisor, tasks)
     finally:
         stopping.cancel()
         for task in tasks:
@@ -66,32 +69,32 @@ async def run(options: Options, stop: asyncio.Event) -> None:
         await server.stop()
 
 
-async def _end(
+async def _shut_down(
     options: Options, node: Node, supervisor: Supervisor, tasks: list[asyncio.Task[None]]
 ) -> None:
-    """End the proxy after its connections, and take away what was made if that is asked for."""
-    running, keeping = tasks
+    """Stop the proxy after its connections. Remove the network configuration if configured."""
+    running, reconciling = tasks
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    # The address stays until the last connection to it is over.
+    # Keep the addresses until the last connection has ended.
     await supervisor.quit()
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+    reconciling.cancel()
+    await asyncio.gather(reconciling, return_exceptions=True)
     if options.cleanup:
         await node.remove()
 
 
-async def keep(node: Node, interval: float) -> None:
-    """Put the node in order whenever something changes, and after each interval."""
+async def reconcile(node: Node, interval: float) -> None:
+    """Reconcile the node's network at each change and after each interval, until cancelled."""
     woken = asyncio.Event()
     watching = asyncio.create_task(_watch(woken))
     try:
         while True:
-            pause = RETRY_SECONDS if node.trouble else interval
+            pause = RETRY_SECONDS if node.problem else interval
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await woken.wait()
-            await asyncio.sleep(SETTLE_SECONDS)
+            await asyncio.sleep(DEBOUNCE_SECONDS)
             woken.clear()
             with contextlib.suppress(CommandError):
                 await node.ensure()
@@ -101,28 +104,28 @@ async def keep(node: Node, interval: float) -> None:
 
 
 async def _watch(woken: asyncio.Event) -> None:
-    """Wake on each change that the kernel tells of; where it does not, intervals must do."""
+    """Set `woken` at each change that the kernel reports. Without reports, the interval remains."""
     while True:
         try:
             async for _ in network_interface.changes():
                 woken.set()
         except CommandError as error:
-            log.warning("changes are not followed", reason=str(error))
+            log.warning("network changes not watched", error=str(error))
         await asyncio.sleep(RETRY_SECONDS)
 
 
 def _raise_limit() -> None:
-    """Take all the files that may be had: each connection of the proxy is two."""
+    """Raise the limit of open files to the maximum: each proxied connection needs two."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def set_up(options: Options) -> list[str]:
-    """Put the node in order once; gives what was done. Raises CommandError."""
+    """Configure the node's network once. Return what was changed. Raises CommandError."""
     return await Node(options).ensure()
 
 
 async def clean_up(options: Options) -> list[str]:
-    """Take away what was made; gives what was done. Raises CommandError."""
+    """Remove the network configuration. Return what was changed. Raises CommandError."""
     return await Node(options).remove()

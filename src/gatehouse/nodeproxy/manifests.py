@@ -1,4 +1,4 @@
-"""What a hosted cluster needs for the node proxy, as Kubernetes objects."""
+"""Kubernetes objects that install the node proxy in a hosted cluster."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ LOCK = "/run/xtables.lock"
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how the DaemonSet is installed."""
+    """Settings of the installation of the DaemonSet."""
 
     image: str
     name: str = "gatehouse-node-proxy"
     namespace: str = "kube-system"
     pull_secrets: tuple[str, ...] = ()
     kubernetes_service: Literal["", "service", "names"] = ""
-    """``service``: with the Service ``kubernetes`` and its endpoints, for kube-apiservers whose own
-    reconciler is off; ``names``: with CoreDNS' zone and Corefile, for an ExternalName Service."""
+    """Additional objects for the name `kubernetes`.
+
+    `service`: the Service `kubernetes` with its EndpointSlices, for kube-apiservers whose own
+    reconciler is off. `names`: zone and Corefile for CoreDNS, for an ExternalName Service.
+    """
     domain: str = "cluster.local"
 
 
 def manifests(options: Options, installation: Installation) -> list[Manifest]:
-    """Give the objects, in the order in which they are applied."""
-    made = [_service_account(installation), _daemon_set(options, installation)]
+    """Return the objects in the order to apply them."""
+    objects = [_service_account(installation), _daemon_set(options, installation)]
     if installation.kubernetes_service == "service":
-        made += master_service(options)
+        objects += master_service(options)
     if installation.kubernetes_service == "names":
-        made.append(_zone(options, installation))
-    return made
+        objects.append(_zone(options, installation))
+    return objects
 
 
 def master_service(options: Options) -> list[Manifest]:
-    """Give the Service ``kubernetes``, and EndpointSlices with the advertised addresses."""
+    """Return the Service `kubernetes` and EndpointSlices with the advertised addresses."""
     ports = [{"name": "https", "port": options.port, "protocol": "TCP"}]
     families = [f"IPv{each.version}" for each in options.addresses]
     service = {
@@ -131,7 +134,7 @@ def _pod(options: Options, installation: Installation) -> Manifest:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "hostNetwork": True,
-        # The cluster's own names may need the very kube-apiserver this is the way to.
+        # Cluster DNS may depend on the kube-apiserver that this proxy leads to.
         "dnsPolicy": "Default",
         "priorityClassName": PRIORITY,
         "terminationGracePeriodSeconds": 40,
@@ -144,8 +147,8 @@ def _pod(options: Options, installation: Installation) -> Manifest:
         **_containers(options, installation),
         "volumes": [{"name": "run", "emptyDir": {"medium": "Memory"}}],
     }
-    if _locks(options):
-        # Shared with everybody on the node who writes rules of iptables.
+    if _needs_lock(options):
+        # Shared with all processes on the node that change iptables rules.
         shared = {"name": "lock", "hostPath": {"path": LOCK, "type": "FileOrCreate"}}
         pod["volumes"].append(shared)
     if installation.pull_secrets:
@@ -153,14 +156,14 @@ def _pod(options: Options, installation: Installation) -> Manifest:
     return pod
 
 
-def _locks(options: Options) -> bool:
+def _needs_lock(options: Options) -> bool:
     return options.tracking in ("auto", "iptables")
 
 
 def _containers(options: Options, installation: Installation) -> Manifest:
     flags = _flags(options)
     mounts = [{"name": "run", "mountPath": str(options.directory)}]
-    if _locks(options):
+    if _needs_lock(options):
         mounts.append({"name": "lock", "mountPath": LOCK})
     common = {"image": installation.image, "volumeMounts": mounts}
     return {
@@ -189,7 +192,7 @@ def _containers(options: Options, installation: Installation) -> Manifest:
 
 def _security(*capabilities: str) -> Manifest:
     return {
-        # Capabilities of a container are those of its root alone.
+        # Only root has the capabilities of a container.
         "runAsUser": 0,
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -208,14 +211,14 @@ def _probe(options: Options, path: str, period: int, failures: int) -> Manifest:
 
 
 def _flags(options: Options) -> list[str]:
-    """Write options as flags, without those that are as by default."""
-    usual = {
+    """Return the options that differ from their defaults as flags."""
+    defaults = {
         field.encode_name: field.default
         for field in msgspec.structs.fields(Options)
         if not field.required
     }
-    made = [f"--address={each}" for each in options.addresses]
-    made.append(f"--gateway={options.gateway}")
+    arguments = [f"--address={each}" for each in options.addresses]
+    arguments.append(f"--gateway={options.gateway}")
     named = {
         "port": options.port,
         "interface": options.interface,
@@ -233,9 +236,9 @@ def _flags(options: Options) -> list[str]:
         "interval": "check-interval",
         "probes": "health-bind-address",
     }
-    made += [
+    arguments += [
         f"--{flags.get(name, name)}={value}"
         for name, value in named.items()
-        if value != usual[name]
+        if value != defaults[name]
     ]
-    return [*made, "--cleanup"] if options.cleanup else made
+    return [*arguments, "--cleanup"] if options.cleanup else arguments

@@ -1,8 +1,8 @@
-"""The interface that carries the advertised addresses.
+"""Network interface with the advertised addresses.
 
-It is one of our own: on ``lo`` the kernel would choose such an address as the source of the node's
-connections. The scope is global, since some network plugins send packets to an address of host
-scope out of the node. Needs CAP_NET_ADMIN and the command ``ip`` (iproute2).
+It is a separate interface, because the kernel would choose an address on `lo` as source of the
+node's own connections. The scope is global, because some network plugins send packets to an address
+of host scope out of the node. Needs CAP_NET_ADMIN and the command `ip` (iproute2).
 """
 
 from __future__ import annotations
@@ -19,79 +19,85 @@ from gatehouse.nodeproxy.commands import CommandError, CommandMissingError, run
 from gatehouse.nodeproxy.options import Address, LinkKind
 
 _SILENT: dict[LinkKind, tuple[str, ...]] = {"dummy": (), "bridge": ("mcast_snooping", "0")}
-"""A bridge would send reports of multicast groups, from the address."""
+"""Options that keep a bridge from sending multicast reports with the address as source."""
 
 
 class Link(msgspec.Struct, frozen=True):
-    """The interface as it is to be."""
+    """Desired state of the interface."""
 
     name: str
     kind: LinkKind
     addresses: tuple[Address, ...]
 
     async def ensure(self) -> list[str]:
-        """Make it so; gives what had to be done, in words. Raises CommandError."""
+        """Reconcile the interface. Return the changes as text. Raises CommandError."""
         done = []
         state = await _show()
         if self.name not in state:
             await run("ip", "link", "add", self.name, "type", self.kind, *_SILENT[self.kind])
-            done.append(f"made the interface {self.name}")
+            done.append(f"created interface {self.name}")
             state = await _show()
         elif (kind := state[self.name].kind) != self.kind:
             raise CommandError(
-                f"the interface {self.name} is of the kind {kind or 'physical'}, not "
-                f"{self.kind}: it is not ours"
+                f"interface {self.name} has kind {kind or 'physical'}, must be {self.kind}: "
+                "not managed by Gatehouse"
             )
         for address in self.addresses:
-            done += await self._take_away(address, state)
+            done += await self._remove_elsewhere(address, state)
         for address in self.addresses:
             if address not in state[self.name].addresses:
                 await self._add(address)
-                done.append(f"gave {self.name} the address {address}")
+                done.append(f"added {address} to {self.name}")
         for address in state[self.name].addresses - set(self.addresses):
             if not address.is_link_local:
                 await _remove(self.name, address)
-                done.append(f"took {address} from {self.name}")
+                done.append(f"removed {address} from {self.name}")
         if not state[self.name].up:
             await run("ip", "link", "set", self.name, "up")
             done.append(f"set {self.name} up")
         return done
 
     async def remove(self) -> list[str]:
-        """Remove the interface with its addresses; nothing to do if it is gone."""
-        found = (await _show()).get(self.name)
-        if found is None:
-            return []
-        if found.kind != self.kind:
-            raise CommandError(f"the interface {self.name} is not ours, and is left alone")
-        await run("ip", "link", "del", self.name)
-        return [f"removed the interface {self.name}"]
+        """Remove the interface with its addresses if it exists. Return the changes as text.
 
-    async def _take_away(self, address: Address, state: dict[str, _State]) -> list[str]:
-        """Remove an address from every other interface: an earlier set-up may have left it."""
+        Raises CommandError.
+        """
+        state = (await _show()).get(self.name)
+        if state is None:
+            return []
+        if state.kind != self.kind:
+            raise CommandError(f"interface {self.name} not removed: not managed by Gatehouse")
+        await run("ip", "link", "del", self.name)
+        return [f"removed interface {self.name}"]
+
+    async def _remove_elsewhere(self, address: Address, state: dict[str, _State]) -> list[str]:
+        """Remove an address of an earlier installation from all other interfaces."""
         done = []
-        for name, found in state.items():
-            if name != self.name and address in found.addresses:
+        for name, interface in state.items():
+            if name != self.name and address in interface.addresses:
                 await _remove(name, address)
-                done.append(f"took {address} from {name}")
+                done.append(f"removed {address} from {name}")
         return done
 
     async def _add(self, address: Address) -> None:
         words = ["ip", "addr", "replace", f"{address}/{address.max_prefixlen}", "dev", self.name]
         if address.version == 6:
-            # Nobody else can have it, so that it may be bound at once.
+            # No other machine has it, so skip duplicate address detection to bind it at once.
             words.append("nodad")
         await run(*words, "scope", "global")
 
 
 async def changes() -> AsyncIterator[None]:
-    """Tell of every change of interfaces and addresses, until the kernel tells no more."""
+    """Yield at each change of interfaces and addresses until the kernel's reports end.
+
+    Raises CommandMissingError.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             "ip", "monitor", "link", "address", stdout=asyncio.subprocess.PIPE
         )
     except OSError as error:
-        raise CommandMissingError("the command ip is missing") from error
+        raise CommandMissingError("command ip not found") from error
     assert process.stdout is not None
     try:
         while await process.stdout.readline():
@@ -109,7 +115,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 async def _show() -> dict[str, _State]:
-    found: list[dict[str, Any]] = json.loads(await run("ip", "-json", "-details", "addr") or "[]")
+    links: list[dict[str, Any]] = json.loads(await run("ip", "-json", "-details", "addr") or "[]")
     return {
         link["ifname"]: _State(
             link.get("linkinfo", {}).get("info_kind", ""),
@@ -120,13 +126,13 @@ async def _show() -> dict[str, _State]:
                 if "local" in each
             ),
         )
-        for link in found
+        for link in links
         if "ifname" in link
     }
 
 
 async def _remove(name: str, address: Address) -> None:
-    found: list[dict[str, Any]] = json.loads(await run("ip", "-json", "addr", "show", "dev", name))
-    for each in found[0].get("addr_info", ()):
+    links: list[dict[str, Any]] = json.loads(await run("ip", "-json", "addr", "show", "dev", name))
+    for each in links[0].get("addr_info", ()):
         if each.get("local") == str(address):
             await run("ip", "addr", "del", f"{address}/{each['prefixlen']}", "dev", name)

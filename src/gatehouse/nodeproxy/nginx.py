@@ -1,4 +1,4 @@
-"""The configuration of an NGINX with its stream module on a node (1.19.3 and newer)."""
+"""NGINX configuration of the node proxy, for its stream module (1.19.3 and newer)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ WORKERS = 2
 
 
 class NoNameServerError(Exception):
-    """The gateway has a name, and the node has nobody to ask for it."""
+    """The gateway is a DNS name, and the node has no name server."""
 
 
 def configuration(options: Options, nameservers: Sequence[str]) -> str:
-    """Give the configuration file. Every value was checked with the options.
+    """Return the configuration file. All values have been checked with the options.
 
     Raises NoNameServerError.
     """
@@ -23,7 +23,7 @@ def configuration(options: Options, nameservers: Sequence[str]) -> str:
         f"        listen {_bracketed(str(each))}:{options.port} so_keepalive=on;\n"
         for each in options.addresses
     )
-    # A client's connection and the gateway's, and what NGINX itself needs.
+    # Two connections per client, and some for NGINX itself.
     connections = 2 * options.connections // WORKERS + 64
     return f"""\
 daemon off;
@@ -52,24 +52,24 @@ stream {{
 
 
 def nameservers(resolv_conf: str) -> list[str]:
-    """Give the name servers that a resolv.conf names, as NGINX writes them."""
-    found = []
+    """Return the name servers in a resolv.conf, as NGINX writes them."""
+    servers = []
     for line in resolv_conf.splitlines():
         words = line.split()
         if len(words) > 1 and words[0] == "nameserver":
             try:
-                found.append(_bracketed(str(ipaddress.ip_address(words[1]))))
+                servers.append(_bracketed(str(ipaddress.ip_address(words[1]))))
             except ValueError:
                 continue
-    return found
+    return servers
 
 
 def _resolver(options: Options, servers: Sequence[str]) -> str:
     if options.gateway.address is not None:
         return ""
     if not servers:
-        raise NoNameServerError("no name server is in /etc/resolv.conf")
-    # A name in a variable is asked for again when its time to live is over.
+        raise NoNameServerError("no name server in /etc/resolv.conf")
+    # NGINX resolves a name in a variable again when its TTL has expired.
     return (
         f"    resolver {' '.join(servers)};\n    resolver_timeout 5s;\n"
         f'    map "" $gateway {{\n        default "{options.gateway}";\n    }}\n'

@@ -1,4 +1,4 @@
-"""What is kept on the node: the addresses, and no tracking of connections to them."""
+"""Network configuration of the node: interface with the addresses, and conntrack rules."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ log = structlog.get_logger("gatehouse.nodeproxy")
 
 
 class Node:
-    """The node's network, as far as it is ours."""
+    """The managed part of the node's network."""
 
     def __init__(self, options: Options) -> None:
-        """Raises CommandError if nothing can keep tracking away as asked."""
+        """Raises CommandError if the requested conntrack rules are not supported."""
         self._link = Link(options.interface, options.link, options.addresses)
         self._rules = conntrack.rules(options.tracking, options.addresses, options.port)
-        self.trouble = "not looked at yet"
-        """Why the node is not as it should be; empty if it is."""
+        self.problem = "not checked yet"
+        """Reason why the node's network is not as desired. Empty if it is."""
         self.checks = 0
-        """How often everything was looked at."""
+        """Number of checks."""
         self.repairs = 0
-        """How often something was found otherwise after it had been in order."""
+        """Number of checks that made changes after an earlier successful one."""
         self.failures = 0
-        """How often it could not be put in order."""
+        """Number of failed checks."""
         self.last_success_at = 0.0
-        """When everything was in order last, in seconds since the epoch; 0: never."""
+        """Unix time of the last successful check in seconds. 0: none."""
 
     async def ensure(self) -> list[str]:
-        """Put everything in order; gives what was done. Raises CommandError."""
+        """Reconcile everything. Return what was changed. Raises CommandError."""
         self.checks += 1
         try:
-            done = await self._link.ensure()
+            changes = await self._link.ensure()
             if self._rules is not None:
-                done += await self._rules.ensure()
+                changes += await self._rules.ensure()
         except CommandError as error:
             self.failures += 1
-            if self.trouble != str(error):
-                log.warning("the node is not in order", reason=str(error))
-            self.trouble = str(error)
+            if self.problem != str(error):
+                log.warning("node network not configured", error=str(error))
+            self.problem = str(error)
             raise
-        if done:
-            log.info("put in order", done=done)
+        if changes:
+            log.info("node network configured", changes=changes)
             self.repairs += bool(self.last_success_at)
-        self.trouble = ""
+        self.problem = ""
         self.last_success_at = time.time()
-        return done
+        return changes
 
     async def remove(self) -> list[str]:
-        """Remove all that was made; gives what was done. Raises CommandError."""
-        # First the address: without it nothing needs the rules.
-        done = await self._link.remove()
+        """Remove everything. Return what was changed. Raises CommandError."""
+        # Remove the interface first: without its addresses nothing needs the rules.
+        changes = await self._link.remove()
         if self._rules is not None:
-            done += await self._rules.remove()
-        if done:
-            log.info("cleaned up", done=done)
-        return done
+            changes += await self._rules.remove()
+        if changes:
+            log.info("node network removed", changes=changes)
+        return changes

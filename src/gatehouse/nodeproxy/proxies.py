@@ -1,4 +1,4 @@
-"""Which proxy is run, and with which configuration."""
+"""Selection of the local proxy and its configuration."""
 
 from __future__ import annotations
 
@@ -15,48 +15,50 @@ from gatehouse.nodeproxy import haproxy, nginx
 from gatehouse.nodeproxy.options import Options, OptionsError
 
 RESOLV_CONF = Path("/etc/resolv.conf")
-FIGURES = "figures.sock"
+METRICS_SOCKET = "figures.sock"
 
 
 class Proxy(msgspec.Struct, frozen=True):
-    """A proxy that can be started."""
+    """A proxy executable with its configuration."""
 
     kind: Literal["haproxy", "nginx"]
     path: Path
-    """Of its executable."""
+    """Path of the executable."""
     text: str
-    """Its configuration."""
+    """Configuration."""
 
     @property
     def file(self) -> str:
-        """The name of the configuration's file: another text has another name."""
+        """Name of the configuration file. It depends on the content."""
         digest = hashlib.sha256(self.text.encode()).hexdigest()[:12]
         return f"{self.kind}-{digest}.conf"
 
     def command(self, directory: Path) -> list[str]:
-        """Give the command that runs it in the foreground."""
+        """Return the command that runs the proxy in the foreground."""
         file = str(directory / self.file)
         if self.kind == "haproxy":
-            # In the foreground, without a master: the supervisor is ours.
+            # In the foreground, without HAProxy's master: Gatehouse supervises it.
             return [str(self.path), "-db", "-f", file]
         return [str(self.path), "-p", str(directory), "-c", file, "-e", "stderr"]
 
     def check(self, directory: Path) -> list[str]:
-        """Give the command that tests the configuration."""
+        """Return the command that tests the configuration."""
         flag = "-c" if self.kind == "haproxy" else "-t"
         return [*self.command(directory), flag]
 
     @property
     def stop_signal(self) -> signal.Signals:
-        """The signal that ends it after its connections."""
+        """Signal for a graceful shutdown."""
         return signal.SIGUSR1 if self.kind == "haproxy" else signal.SIGQUIT
 
 
 def choose(options: Options) -> Proxy:
-    """Find the proxy that is asked for; raises OptionsError."""
+    """Return the configured proxy. Raises OptionsError."""
     kind, path = _find(options)
     if kind == "haproxy":
-        return Proxy(kind, path, haproxy.configuration(options, str(options.directory / FIGURES)))
+        return Proxy(
+            kind, path, haproxy.configuration(options, str(options.directory / METRICS_SOCKET))
+        )
     try:
         text = nginx.configuration(options, nginx.nameservers(RESOLV_CONF.read_text()))
     except (OSError, nginx.NoNameServerError) as error:

@@ -1,4 +1,4 @@
-"""What the kernel says of the sockets at the advertised addresses."""
+"""Kernel statistics of the sockets on the advertised addresses."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from pathlib import Path
 from gatehouse.nodeproxy.options import Address, Options
 
 _ESTABLISHED, _LISTEN = "01", "0A"
-"""States of TCP as the kernel writes them."""
+"""TCP states in the kernel's notation."""
 
 
 def addresses_without_listener(options: Options) -> str:
-    """Say at which addresses nobody listens; empty if somebody does at each."""
-    found = in_state(_LISTEN, options)
-    return ", ".join(str(each) for each, sockets in found.items() if not sockets)
+    """Return the addresses without a listener, as text. Empty if all have one."""
+    counts = in_state(_LISTEN, options)
+    return ", ".join(str(each) for each, sockets in counts.items() if not sockets)
 
 
 def established(options: Options) -> int:
-    """Count the connections to the advertised addresses."""
+    """Return the number of connections to the advertised addresses."""
     return sum(in_state(_ESTABLISHED, options).values())
 
 
 def in_state(state: str, options: Options) -> dict[Address, int]:
-    """Count the sockets in a state at each of the advertised addresses."""
+    """Return the number of sockets in a state on each advertised address."""
     return count(state, options.addresses, options.port, _tables())
 
 
 def count(state: str, addresses: Iterable[Address], port: int, tables: str) -> dict[Address, int]:
-    """Count sockets in tables as /proc/net/tcp has them."""
+    """Return the number of sockets by address from tables in the format of /proc/net/tcp."""
     ends = {f"{_hexadecimal(each)}:{port:04X}": each for each in addresses}
-    found = dict.fromkeys(ends.values(), 0)
+    counts = dict.fromkeys(ends.values(), 0)
     for line in tables.splitlines():
         words = line.split()
         if len(words) > 3 and words[3] == state and words[1] in ends:
-            found[ends[words[1]]] += 1
-    return found
+            counts[ends[words[1]]] += 1
+    return counts
 
 
 def _hexadecimal(address: Address) -> str:
-    """Write an address as the kernel does: words of 32 bits in the machine's order."""
+    """Return an address in the kernel's notation: 32-bit words in host byte order."""
     packed = address.packed
     return "".join(
         f"{struct.unpack('=I', packed[at : at + 4])[0]:08X}" for at in range(0, len(packed), 4)
@@ -48,10 +48,10 @@ def _hexadecimal(address: Address) -> str:
 
 
 def _tables() -> str:
-    found = []
+    tables = []
     for name in ("tcp", "tcp6"):
         try:
-            found.append(Path(f"/proc/net/{name}").read_text(encoding="ascii"))
+            tables.append(Path(f"/proc/net/{name}").read_text(encoding="ascii"))
         except OSError:
             continue
-    return "".join(found)
+    return "".join(tables)

@@ -1,4 +1,4 @@
-"""Keeps the local proxy running: adopts, starts, restarts with growing pauses, ends."""
+"""Supervisor of the local proxy: adopts, starts, restarts with back-off, and stops it."""
 
 from __future__ import annotations
 
@@ -13,39 +13,42 @@ from pathlib import Path
 import structlog
 
 from gatehouse.nodeproxy.commands import run
-from gatehouse.nodeproxy.proxies import FIGURES, Proxy
+from gatehouse.nodeproxy.proxies import METRICS_SOCKET, Proxy
 from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 
-PAUSE_FIRST, PAUSE_MAX = 0.2, 10.0
-"""Seconds between starts of a proxy that keeps dying: doubled from first to maximum."""
+RESTART_BACKOFF_INITIAL_SECONDS, RESTART_BACKOFF_MAX_SECONDS = 0.2, 10.0
+"""Initial and maximum pause in seconds between starts of a proxy that keeps dying.
+
+The pause doubles.
+"""
 
 RESTART_BACKOFF_RESET_SECONDS = 10.0
-"""A proxy that lived this long died of something new: the pauses begin anew."""
+"""A proxy that ran longer than this resets the back-off when it dies."""
 
-FAREWELL_SECONDS = 25.0
-"""How long connections may take to finish when the end is asked for."""
+DRAIN_SECONDS = 25.0
+"""Drain timeout in seconds at shutdown."""
 
 
 class Supervisor:
-    """Owns the proxy of one directory."""
+    """Owner of the proxy process of one directory."""
 
     def __init__(self, proxy: Proxy, directory: Path) -> None:
         self.restarts = 0
-        """How often a proxy died and was replaced."""
+        """Number of times a proxy died and was replaced."""
         self._proxy = proxy
         self._directory = directory
         self._process: WatchedProcess | None = None
 
     @property
     def alive(self) -> bool:
-        """Whether the proxy runs."""
+        """Return whether the proxy is running."""
         return self._process is not None
 
     async def prepare(self) -> None:
-        """Write the configuration and have the proxy test it. Raises CommandError, OSError."""
+        """Write the configuration and test it with the proxy. Raises CommandError or OSError."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = self._directory / self._proxy.file
         staged = file.with_suffix(".new")
@@ -54,24 +57,24 @@ class Supervisor:
         await run(*self._proxy.check(self._directory))
 
     async def adopt(self) -> None:
-        """Take over a proxy that runs with this configuration; end those with another."""
-        others = []
+        """Adopt a proxy that runs with this configuration. Drain those with another one."""
+        draining = []
         for pid, file in _running(self._directory):
             with contextlib.suppress(ProcessLookupError):
                 if file == self._proxy.file and self._process is None:
                     self._process = WatchedProcess(pid)
                     log.info("proxy adopted", pid=pid)
                 else:
-                    # It goes on with its connections, and its port is free at once.
-                    signaled = signal.SIGUSR1 if file.startswith("haproxy") else signal.SIGQUIT
-                    os.kill(pid, signaled)
-                    others.append(file)
+                    # It keeps its connections, and its port is free at once.
+                    stop_signal = signal.SIGUSR1 if file.startswith("haproxy") else signal.SIGQUIT
+                    os.kill(pid, stop_signal)
+                    draining.append(file)
         for stale in self._directory.glob("*.conf"):
-            if stale.name != self._proxy.file and stale.name not in others:
+            if stale.name != self._proxy.file and stale.name not in draining:
                 stale.unlink()
 
     async def run(self) -> None:
-        """Keep the proxy alive until cancelled, which does not end it."""
+        """Keep the proxy running until cancelled. Cancelling does not stop it."""
         pause = 0.0
         while True:
             started = time.monotonic()
@@ -85,12 +88,18 @@ class Supervisor:
                 self._process = None
                 self.restarts += 1
             steady = time.monotonic() - started > RESTART_BACKOFF_RESET_SECONDS
-            pause = PAUSE_FIRST if steady else min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
+            pause = (
+                RESTART_BACKOFF_INITIAL_SECONDS
+                if steady
+                else min(
+                    max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
+                )
+            )
 
     def _start(self) -> None:
         if self._proxy.kind == "haproxy":
             with contextlib.suppress(FileNotFoundError):
-                (self._directory / FIGURES).unlink()
+                (self._directory / METRICS_SOCKET).unlink()
         try:
             popen = subprocess.Popen(
                 self._proxy.command(self._directory),
@@ -99,20 +108,23 @@ class Supervisor:
                 cwd=self._directory,
             )
         except OSError as error:
-            log.warning("proxy not started", reason=str(error))
+            log.warning("proxy not started", error=str(error))
             return
         self._process = WatchedProcess(popen.pid, popen)
         log.info("proxy started", pid=popen.pid, kind=self._proxy.kind)
 
     async def quit(self) -> None:
-        """Let the proxy finish its connections, at most 25 s; then end it. After :meth:`run`."""
+        """Drain connections for at most `DRAIN_SECONDS`, then stop the proxy.
+
+        Call after :meth:`run` has ended.
+        """
         process = self._process
         if process is None:
             return
         process.signal(self._proxy.stop_signal)
         pids = frozenset({process.pid}) | procfs.children(process.pid)
-        if not await wait_until_gone(pids, FAREWELL_SECONDS):
-            log.warning("connections cut", pid=process.pid)
+        if not await wait_until_gone(pids, DRAIN_SECONDS):
+            log.warning("drain timeout exceeded", pid=process.pid)
             process.signal(signal.SIGTERM)
             if not await wait_until_gone(pids, 2.0):
                 process.signal(signal.SIGKILL)
@@ -121,8 +133,8 @@ class Supervisor:
 
 
 def _running(directory: Path) -> list[tuple[int, str]]:
-    """Give proxies started with a configuration of this directory: pid, and the file's name."""
-    found = []
+    """Return pid and configuration file name of each proxy started from this directory."""
+    proxies = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -134,5 +146,5 @@ def _running(directory: Path) -> list[tuple[int, str]]:
             continue
         for word in words:
             if word.startswith(f"{directory}/") and word.endswith(".conf"):
-                found.append((pid, Path(word).name))
-    return found
+                proxies.append((pid, Path(word).name))
+    return proxies

@@ -1,12 +1,13 @@
-"""The shared counter: limits that all data planes draw from together, counted in a Redis.
+"""Rate limit service: limits shared by all data planes, counted in Redis.
 
-It speaks Envoy's rate limit protocol. A descriptor says all of a limit, so that the counter has no
-configuration; buckets are in Redis, so that it has no state, and as many may run as are wanted.
+It implements Envoy's rate limit protocol. A descriptor contains the complete limit, so the service
+needs no configuration. Token buckets are stored in Redis, so the service has no state, and any
+number of replicas may run.
 
-- ``descriptors``: which bucket a request is about. Pure.
-- ``bucket.lua``: what becomes of a bucket, in Redis. ``buckets``: having it done, many at a time.
-- ``outages``: whether Redis is there, and when it is looked for again. Pure.
-- ``answering``: the protocol. ``measuring``: what is counted. ``serve``: the order of its life.
+- ``descriptors``: token bucket and limit of a request. No I/O.
+- ``bucket.lua``: the Redis script that takes tokens. ``token_buckets``: runs it in batches.
+- ``redis_health``: availability of Redis, and when to probe it again. No I/O.
+- ``service``: the protocol. ``metrics``: its metrics. ``main``: start, run and shutdown.
 
-Never here: which limits there are, or what is done with a request that is over one.
+Never here: which limits exist, or what happens to a request over its limit.
 """

@@ -1,4 +1,4 @@
-"""Which buckets a request of Envoy's protocol draws from. Pure.
+"""Token buckets of a request of Envoy's rate limit protocol. No I/O.
 
 ``envoy/service/ratelimit/v3/rls.proto``; the entries of a descriptor are named in
 :attr:`gatehouse.compiler.ir.kube_apiserver.ApiListener.counter`.
@@ -15,54 +15,58 @@ from envoy.service.ratelimit.v3 import rls_pb2
 ENTRIES = ("cluster", "schema", "rate", "burst")
 
 MAX_TOKENS = 10**9
-"""Of a rate or a burst: Redis counts in doubles, by which a microsecond of that is still exact."""
+"""Maximum rate or burst. Redis calculates in doubles, which are still exact to a microsecond's
+share of this number of tokens."""
 
-MOST_DESCRIPTORS = 64
+MAX_DESCRIPTORS = 64
 
 
 class MalformedError(Exception):
-    """A request that no bucket follows from; the message says why."""
+    """An invalid request. The message contains the reason."""
 
 
 class TakeRequest(msgspec.Struct, frozen=True):
-    """So many tokens of one bucket."""
+    """A request to take tokens from one bucket."""
 
     bucket: str
-    """The same for all that are to share it, and for nothing else."""
+    """Key of the bucket, equal for all clients that share it."""
     rate: int
     burst: int
-    wanted: int = 1
+    tokens: int = 1
 
 
-def draws(request: rls_pb2.RateLimitRequest) -> list[TakeRequest]:
-    """Give what a request draws, one of each descriptor. Raises MalformedError."""
-    if not request.descriptors or len(request.descriptors) > MOST_DESCRIPTORS:
-        raise MalformedError(f"{len(request.descriptors)} descriptors; 1 to {MOST_DESCRIPTORS}")
-    return [_draw(request, each) for each in request.descriptors]
+def take_requests(request: rls_pb2.RateLimitRequest) -> list[TakeRequest]:
+    """Return one take request for each descriptor. Raises MalformedError."""
+    if not request.descriptors or len(request.descriptors) > MAX_DESCRIPTORS:
+        raise MalformedError(
+            f"descriptors: number must be 1 to {MAX_DESCRIPTORS}, is {len(request.descriptors)}"
+        )
+    return [_take_request(request, each) for each in request.descriptors]
 
 
-def _draw(
+def _take_request(
     request: rls_pb2.RateLimitRequest, descriptor: ratelimit_pb2.RateLimitDescriptor
 ) -> TakeRequest:
-    found = {entry.key: entry.value for entry in descriptor.entries}
-    if len(found) != len(descriptor.entries) or found.keys() != set(ENTRIES):
+    entries = {entry.key: entry.value for entry in descriptor.entries}
+    if len(entries) != len(descriptor.entries) or entries.keys() != set(ENTRIES):
         names = ", ".join(entry.key for entry in descriptor.entries) or "none"
-        raise MalformedError(f"a descriptor has the entries {', '.join(ENTRIES)}; not {names}")
-    if not found["cluster"] or not found["schema"]:
-        raise MalformedError("a descriptor's cluster or schema is empty")
-    # Its own number goes first, then the request's (rls.proto); none is one.
-    wanted = request.hits_addend or 1
+        raise MalformedError(f"descriptor: entries must be {', '.join(ENTRIES)}, are {names}")
+    if not entries["cluster"] or not entries["schema"]:
+        raise MalformedError("descriptor: cluster or schema is empty")
+    # The descriptor's number of hits overrides that of the request (rls.proto). The default is one.
+    tokens = request.hits_addend or 1
     if descriptor.HasField("hits_addend"):
-        wanted = descriptor.hits_addend.value
-    # A changed limit goes on with the tokens that are there: it is no occasion for another burst.
-    parts = (request.domain, found["cluster"], found["schema"])
+        tokens = descriptor.hits_addend.value
+    # The limit is not part of the key: a changed limit keeps the present tokens and allows no new
+    # burst.
+    parts = (request.domain, entries["cluster"], entries["schema"])
     bucket = ":".join(quote(part, safe="") for part in parts)
-    rate, burst = _number(found, "rate"), _number(found, "burst")
-    return TakeRequest(bucket, rate, burst, min(wanted, MAX_TOKENS + 1))
+    rate, burst = _number(entries, "rate"), _number(entries, "burst")
+    return TakeRequest(bucket, rate, burst, min(tokens, MAX_TOKENS + 1))
 
 
-def _number(found: dict[str, str], name: str) -> int:
-    text = found[name]
+def _number(entries: dict[str, str], name: str) -> int:
+    text = entries[name]
     if text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) <= MAX_TOKENS:
         return int(text)
-    raise MalformedError(f"a descriptor's {name} is {text!r}; 1 to {MAX_TOKENS}")
+    raise MalformedError(f"descriptor: {name} must be 1 to {MAX_TOKENS}, is {text!r}")

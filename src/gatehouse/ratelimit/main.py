@@ -1,4 +1,4 @@
-"""The order of the counter's life."""
+"""Start, run and shutdown of the rate limit service."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from gatehouse.runtime.health import HealthServer
 log = structlog.get_logger("gatehouse.counter")
 
 GRACE_SECONDS = 5.0
-"""For requests that came before the end."""
+"""Time in seconds to finish received requests at shutdown."""
 
 OPTIONS = (
-    # Two counters on one port would each get a part of the data planes, unseen.
+    # Two servers on one port would each silently get a part of the data planes.
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 1000),
     ("grpc.max_receive_message_length", 1 << 16),
@@ -40,21 +40,21 @@ OPTIONS = (
 
 
 class AddressError(Exception):
-    """Where Redis is said to be cannot be read; the message says how."""
+    """The URL of Redis is invalid. The message contains the reason."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a counter is run."""
+    """Options of the rate limit service."""
 
     redis: str
-    """URL: ``redis://``, ``rediss://`` or ``unix://``. May hold a password."""
+    """URL: ``redis://``, ``rediss://`` or ``unix://``. It may contain a password."""
     listen: str = "0.0.0.0:8081"
     health: str = ""
     prefix: str = "gatehouse"
     redis_timeout: float = 0.1
-    """Seconds in which Redis must answer."""
+    """Timeout of a Redis request in seconds."""
     shutdown_delay_seconds: float = 3.0
-    """Seconds for which it still serves after it says that it is about to end."""
+    """Time in seconds for which it still serves after it reports to be shutting down."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None
@@ -65,9 +65,10 @@ async def run(
     stop: asyncio.Event,
     listening: Callable[[int], None] = lambda _port: None,
 ) -> None:
-    """Count until ``stop`` is set; what was asked by then is answered.
+    """Serve until ``stop`` is set, and finish the received requests.
 
-    Raises AddressError, OSError if an address or a file cannot be had, ssl.SSLError for bad files.
+    Raises AddressError for an invalid URL, OSError if an address or a file is not available, and
+    ssl.SSLError for invalid certificates.
     """
     client = _client(options)
     buckets: TokenBuckets
@@ -88,12 +89,12 @@ async def run(
         await server.start()
         for service in ("", SERVICE):
             await state.set(service, health_pb2.HealthCheckResponse.SERVING)
-        log.info("counting", listen=options.listen, port=port, redis=_shown(options.redis))
+        log.info("counting", listen=options.listen, port=port, redis=_redacted(options.redis))
         listening(port)
         await stop.wait()
         await state.enter_graceful_shutdown()
         await asyncio.sleep(options.shutdown_delay_seconds)
-        # Before what it is answered with.
+        # Stopped before the Redis client that it uses.
         await server.stop(GRACE_SECONDS)
     log.info("stopped")
 
@@ -114,24 +115,25 @@ def _client(options: Options) -> redis.asyncio.Redis:
             options.redis,
             socket_connect_timeout=options.redis_timeout,
             max_connections=2 * MAX_CONCURRENT_BATCHES,
-            # One that Redis closed while it was idle is replaced; more is decided here.
+            # One retry replaces a connection that Redis closed while idle; other failures are
+            # handled here.
             retry=Retry(NoBackoff(), 1),
             client_name="gatehouse-counter",
         )
     except (ValueError, TypeError) as error:
-        raise AddressError(f"--redis {_shown(options.redis)}: {error}") from error
+        raise AddressError(f"--redis {_redacted(options.redis)}: {error}") from error
 
 
-def _shown(url: str) -> str:
-    """Give where Redis is, without what it is let in by."""
+def _redacted(url: str) -> str:
+    """Return the URL of Redis without credentials."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _server(buckets: TokenBuckets, measuring: Measuring, state: Any) -> grpc.aio.Server:
     server = grpc.aio.server(options=OPTIONS)
-    answering = RateLimitService(buckets, measuring)
-    rls_pb2_grpc.add_RateLimitServiceServicer_to_server(answering, server)
+    service = RateLimitService(buckets, measuring)
+    rls_pb2_grpc.add_RateLimitServiceServicer_to_server(service, server)
     health_pb2_grpc.add_HealthServicer_to_server(state, server)
     return server
 

@@ -1,4 +1,4 @@
-"""What is counted, in Prometheus' words."""
+"""Prometheus metrics of the rate limit service."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _NAME = "gatehouse_ratelimit"
 
 
 class Measuring:
-    """Counts answers. Names of clusters are not told apart: whoever asks makes them up."""
+    """Counts results. There are no labels for cluster names, because clients choose them."""
 
-    def __init__(self, there: Callable[[], bool]) -> None:
-        """``there``: whether Redis is."""
+    def __init__(self, is_available: Callable[[], bool]) -> None:
+        """``is_available`` returns whether Redis is available."""
         self.registry = CollectorRegistry()
         up = Gauge(f"{_NAME}_redis_up", "1 if Redis responds, else 0.", registry=self.registry)
-        up.set_function(there)
+        up.set_function(is_available)
         self._draws = Counter(
             f"{_NAME}_requests",
             "Checked descriptors: passed, over the limit, or unlimited (Redis unavailable).",
@@ -43,11 +43,11 @@ class Measuring:
         )
 
     def drawn(self, result: str) -> None:
-        """Count one draw: ``passed``, ``over`` or ``unlimited``."""
+        """Count one take request: ``passed``, ``over`` or ``unlimited``."""
         self._draws.labels(result).inc()
 
     def malformed(self) -> None:
-        """Count a request that was refused."""
+        """Count an invalid request."""
         self._malformed.inc()
 
     def failed(self) -> None:
@@ -55,5 +55,5 @@ class Measuring:
         self._failures.inc()
 
     def answered(self, seconds: float) -> None:
-        """Count an answer."""
+        """Record the duration of a request in seconds."""
         self._seconds.observe(seconds)

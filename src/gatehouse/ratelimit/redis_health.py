@@ -1,46 +1,47 @@
-"""Whether Redis is there, and when it is looked for again. Pure, but for the clock it is given."""
+"""Availability of Redis, and when to probe it again. No I/O except for the given clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 PAUSE_FIRST, PAUSE_MAX = 0.1, 5.0
-"""Seconds between two looks; doubled each time."""
+"""Delay in seconds between probes, doubled each time."""
 
 RECOVERY_SECONDS = 10.0
-"""After so long without a failure the next one is the first."""
+"""Time in seconds without a failure after which the probe delay is reset."""
 
 
 class RedisHealth:
-    """What is known of a Redis: there, until it fails, and from when it was seen again."""
+    """State of Redis: available until it fails, and again from the first success."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.since: float | None = None
-        """When it went away; None while it is there."""
+        """Start of the outage; None while Redis is available."""
         self._clock = clock
         self._pause = 0.0
-        self._back = clock()
+        self._recovered_at = clock()
 
     def failed(self) -> bool:
-        """Take note of a failure; gives whether it is the first of an outage."""
+        """Record a failure. Return whether it starts an outage."""
         now = self._clock()
         if self.since is not None:
             self._pause = min(2 * self._pause, PAUSE_MAX)
             return False
-        steady = now - self._back > RECOVERY_SECONDS
+        steady = now - self._recovered_at > RECOVERY_SECONDS
         self._pause = PAUSE_FIRST if steady or not self._pause else min(2 * self._pause, PAUSE_MAX)
         self.since = now
         return True
 
     def answered(self) -> float | None:
-        """Take note that it is there; gives how long it was away, None if it was not."""
+        """Record a success. Return the duration of the outage in seconds, or None if there was
+        none."""
         since, self.since = self.since, None
         if since is None:
             return None
-        self._back = self._clock()
-        return self._back - since
+        self._recovered_at = self._clock()
+        return self._recovered_at - since
 
     @property
     def pause(self) -> float:
-        """Seconds to wait before it is looked for again."""
+        """Delay in seconds before the next probe."""
         return self._pause

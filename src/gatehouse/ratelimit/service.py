@@ -20,54 +20,56 @@ log = structlog.get_logger("gatehouse.counter")
 SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 
 LOG_INTERVAL_SECONDS = 60.0
-"""A request that is malformed is said so often at most: there is one like it for each of users'."""
+"""Minimum interval in seconds between log entries for malformed requests, because one may follow
+each user request."""
 
 _Response = rls_pb2.RateLimitResponse
 _Limit = _Response.RateLimit
 
 
 class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc] # has no types
-    """Answers who asks. What cannot be counted passes: data planes have limits of their own."""
+    """The service. Requests that cannot be counted are allowed: data planes have local limits
+    too."""
 
     def __init__(self, buckets: TokenBuckets, measuring: Measuring) -> None:
         self._buckets = buckets
         self._measuring = measuring
-        self._said = 0.0
+        self._logged_at = 0.0
 
-    async def ShouldRateLimit(  # the protocol's
+    async def ShouldRateLimit(  # name of the protocol
         self, request: Any, context: grpc.aio.ServicerContext[Any, Any]
     ) -> Any:
-        """Say whether a request is over any of its limits."""
+        """Return whether a request is over any of its limits."""
         begun = time.monotonic()
         try:
-            wanted = descriptors.draws(request)
+            takes = descriptors.take_requests(request)
         except MalformedError as error:
-            self._refused(str(error), context.peer())
+            self._log_malformed(str(error), context.peer())
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        found = await asyncio.gather(*map(self._buckets.take, wanted))
-        statuses = [self._status(*each) for each in zip(wanted, found, strict=True)]
+        results = await asyncio.gather(*map(self._buckets.take, takes))
+        statuses = [self._status(*each) for each in zip(takes, results, strict=True)]
         over = any(each.code == _Response.OVER_LIMIT for each in statuses)
         self._measuring.answered(time.monotonic() - begun)
         return _Response(
             overall_code=_Response.OVER_LIMIT if over else _Response.OK, statuses=statuses
         )
 
-    def _status(self, draw: TakeRequest, drawn: TakeResult | None) -> Any:
-        if drawn is None:
+    def _status(self, take: TakeRequest, result: TakeResult | None) -> Any:
+        if result is None:
             self._measuring.drawn("unlimited")
             return _Response.DescriptorStatus(code=_Response.OK)
-        self._measuring.drawn("passed" if drawn.passed else "over")
-        made = _Response.DescriptorStatus(
-            code=_Response.OK if drawn.passed else _Response.OVER_LIMIT,
-            current_limit=_Limit(requests_per_unit=draw.rate, unit=_Limit.SECOND),
-            limit_remaining=drawn.left,
+        self._measuring.drawn("passed" if result.passed else "over")
+        status = _Response.DescriptorStatus(
+            code=_Response.OK if result.passed else _Response.OVER_LIMIT,
+            current_limit=_Limit(requests_per_unit=take.rate, unit=_Limit.SECOND),
+            limit_remaining=result.left,
         )
-        made.duration_until_reset.FromMilliseconds(round(drawn.wait * 1000))
-        return made
+        status.duration_until_reset.FromMilliseconds(round(result.wait * 1000))
+        return status
 
-    def _refused(self, reason: str, peer: str) -> None:
+    def _log_malformed(self, reason: str, peer: str) -> None:
         self._measuring.malformed()
         now = time.monotonic()
-        if not self._said or now - self._said > LOG_INTERVAL_SECONDS:
-            self._said = now
+        if not self._logged_at or now - self._logged_at > LOG_INTERVAL_SECONDS:
+            self._logged_at = now
             log.warning("malformed request", reason=reason, peer=peer)

@@ -1,4 +1,4 @@
-"""Drawing from buckets in Redis: what comes at once goes there together."""
+"""Token buckets in Redis. Concurrent requests are sent in batches."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ log = structlog.get_logger("gatehouse.counter")
 SCRIPT = (resources.files("gatehouse.ratelimit") / "bucket.lua").read_text(encoding="utf-8")
 
 BATCH_SIZE = 256
-"""Draws in one message to Redis."""
+"""Maximum number of take requests in one message to Redis."""
 
 MAX_CONCURRENT_BATCHES = 4
-"""Messages to Redis at a time: the next ones need not wait for the way there and back."""
+"""Maximum number of messages to Redis at a time, to hide the round-trip time."""
 
 
 class TakeResult(msgspec.Struct, frozen=True):
-    """What came of a draw."""
+    """Result of a take request."""
 
     passed: bool
     left: int
-    """Whole tokens."""
+    """Whole tokens left."""
     wait: float
-    """Seconds until there will be enough; 0 if there were."""
+    """Seconds until there are enough tokens; 0 if there were."""
 
 
 class TokenBuckets:
-    """All buckets. While Redis is away nothing is counted, and nobody waits for it."""
+    """All token buckets. While Redis is unavailable, empty is counted and no request waits for
+    it."""
 
     def __init__(
         self, client: redis.asyncio.Redis, prefix: str, seconds: float, measuring: Measuring
     ) -> None:
-        """``prefix``: of all keys; ``seconds``: in which Redis must answer."""
+        """``prefix`` is that of all keys; ``seconds`` is the timeout of a Redis request."""
         self.outages = RedisHealth(time.monotonic)
         self._client = client
         self._prefix = prefix
@@ -54,38 +55,38 @@ class TokenBuckets:
         self._queue: asyncio.Queue[tuple[TakeRequest, asyncio.Future[TakeResult | None]]] = (
             asyncio.Queue()
         )
-        self._away = asyncio.Event()
+        self._outage_started = asyncio.Event()
 
-    async def take(self, draw: TakeRequest) -> TakeResult | None:
-        """Draw; None: nobody knows, since Redis is away."""
+    async def take(self, request: TakeRequest) -> TakeResult | None:
+        """Take tokens. Return None if the result is unknown because Redis is unavailable."""
         if self.outages.since is not None:
             return None
-        found: asyncio.Future[TakeResult | None] = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait((draw, found))
-        return await found
+        result: asyncio.Future[TakeResult | None] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((request, result))
+        return await result
 
     async def run(self) -> None:
-        """Take draws to Redis, and look for it while it is away, until cancelled."""
+        """Send take requests to Redis, and probe it while it is unavailable, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(MAX_CONCURRENT_BATCHES):
-                group.create_task(self._lane())
-            group.create_task(self._look())
+                group.create_task(self._send_batches())
+            group.create_task(self._probe_during_outages())
 
     async def probe(self) -> bool:
-        """See whether Redis can do what is needed of it."""
-        nothing = TakeRequest("probe", 1, 1, 0)
+        """Return whether Redis can execute take requests."""
+        empty = TakeRequest("probe", 1, 1, 0)
         try:
             async with asyncio.timeout(self._seconds):
-                await self._all([nothing])
+                await self._execute([empty])
         except Exception as error:
             self._failed(error)
             return False
-        away = self.outages.answered()
-        if away is not None:
-            log.info("redis is back; limits hold again", seconds=round(away, 1))
+        outage = self.outages.answered()
+        if outage is not None:
+            log.info("redis available, limits enforced", seconds=round(outage, 1))
         return True
 
-    async def _lane(self) -> None:
+    async def _send_batches(self) -> None:
         while True:
             batch = [await self._queue.get()]
             while len(batch) < BATCH_SIZE and not self._queue.empty():
@@ -94,43 +95,44 @@ class TokenBuckets:
             try:
                 if self.outages.since is None:
                     async with asyncio.timeout(self._seconds):
-                        results = await self._all([draw for draw, _ in batch])
+                        results = await self._execute([request for request, _ in batch])
             except Exception as error:
-                # Whatever it is: nobody waits for an answer that does not come.
+                # Any error: requests must not wait for a response that never comes.
                 self._failed(error)
             finally:
-                for (_, found), result in zip(batch, results, strict=True):
-                    if not found.done():
-                        found.set_result(result)
+                for (_, future), result in zip(batch, results, strict=True):
+                    if not future.done():
+                        future.set_result(result)
 
-    async def _look(self) -> None:
+    async def _probe_during_outages(self) -> None:
         while True:
-            await self._away.wait()
-            self._away.clear()
+            await self._outage_started.wait()
+            self._outage_started.clear()
             while self.outages.since is not None:
                 await asyncio.sleep(self.outages.pause)
                 await self.probe()
 
-    async def _all(self, draws: Sequence[TakeRequest]) -> list[TakeResult]:
-        """Draw. May raise anything; what was drawn by then stays so."""
+    async def _execute(self, requests: Sequence[TakeRequest]) -> list[TakeResult]:
+        """Execute take requests. May raise any exception; tokens taken before that stay taken."""
         try:
-            return await self._sent(draws)
+            return await self._send(requests)
         except NoScriptError:
-            # It was never told, or began anew; it says so of the first, and has done none.
+            # Redis does not have the script, or restarted. The first command fails, so none was
+            # executed.
             self._sha = await self._client.script_load(SCRIPT)
-            return await self._sent(draws)
+            return await self._send(requests)
 
-    async def _sent(self, draws: Sequence[TakeRequest]) -> list[TakeResult]:
+    async def _send(self, requests: Sequence[TakeRequest]) -> list[TakeResult]:
         async with self._client.pipeline(transaction=False) as pipe:
-            for each in draws:
+            for each in requests:
                 key = f"{self._prefix}:{each.bucket}"
-                pipe.evalsha(self._sha or "0" * 40, 1, key, each.rate, each.burst, each.wanted)
+                pipe.evalsha(self._sha or "0" * 40, 1, key, each.rate, each.burst, each.tokens)
             results: list[Any] = await pipe.execute()
         return [TakeResult(bool(passed), left, wait / 1000) for passed, left, wait in results]
 
     def _failed(self, error: Exception) -> None:
         self._measuring.failed()
         if self.outages.failed():
-            reason = str(error) or f"no answer within {self._seconds:g} s"
-            log.warning("redis is away; nothing is limited by it", reason=reason)
-            self._away.set()
+            reason = str(error) or f"no response within {self._seconds:g} s"
+            log.warning("redis unavailable, limits not enforced", reason=reason)
+            self._outage_started.set()

@@ -1,4 +1,4 @@
-"""Waiting for whatever comes first: something to do, or the end of one's patience."""
+"""Wait for an event or a deadline, whichever comes first."""
 
 from __future__ import annotations
 
@@ -7,30 +7,33 @@ from typing import Protocol
 
 
 class PendingDeadline(Protocol):
-    """Something that must happen within a time. Equal values are the same occasion."""
+    """An expected event and its timeout. Equal values denote the same expectation."""
 
     @property
     def seconds(self) -> float:
-        """Return the time limit."""
+        """Return the timeout in seconds."""
 
 
 class DeadlineWaiter:
-    """Waits for something to happen, and for what a client is given time for, no longer."""
+    """Waits for an event until the deadline of the expected client reaction.
+
+    The deadline starts when the expectation appears and does not change while it stays equal.
+    """
 
     def __init__(self) -> None:
-        self._awaited: PendingDeadline | None = None
+        self._pending: PendingDeadline | None = None
         self._until: float | None = None
 
-    async def wait(self, woken: asyncio.Event, awaited: PendingDeadline | None) -> bool:
-        """Wait until ``woken`` is set; returns False if time ran out first."""
+    async def wait(self, woken: asyncio.Event, pending: PendingDeadline | None) -> bool:
+        """Wait until `woken` is set. Return False if the deadline passes first."""
         now = asyncio.get_running_loop().time()
-        if awaited != self._awaited:
-            self._awaited = awaited
-            self._until = now + awaited.seconds if awaited else None
+        if pending != self._pending:
+            self._pending = pending
+            self._until = now + pending.seconds if pending else None
         try:
             async with asyncio.timeout_at(self._until):
                 await woken.wait()
         except TimeoutError:
-            self._awaited = self._until = None
+            self._pending = self._until = None
             return False
         return True

@@ -1,4 +1,4 @@
-"""HTTP endpoints of a server for who looks after it: /livez, /readyz, /metrics."""
+"""HTTP health and metrics endpoints of a server: /livez, /readyz, /metrics."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class HealthServer:
         registry: CollectorRegistry,
         without: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """``not_ready`` gives why nobody should come here; empty: they should.
+        """`not_ready` returns why the server should get no traffic; empty means ready.
 
-        ``without``: what a server that is ready does without, told to who asks.
+        `without` returns what a ready server lacks. /readyz lists it.
         """
         self._without = without
         self._not_ready = not_ready
@@ -44,12 +44,12 @@ class HealthServer:
             self._runner = None
 
     async def _livez(self, _request: web.Request) -> web.Response:
-        # That this is answered says that the event loop turns, which is all that is asked.
+        # An answer proves that the event loop runs, which is all that liveness means.
         return web.Response(text="ok\n")
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         reason = self._not_ready()
-        lines = [reason or "ok", *(f"without {each}" for each in self._without())]
+        lines = [reason or "ok", *(f"without {item}" for item in self._without())]
         return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
 
     async def _metrics(self, _request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""What /proc says about processes."""
+"""Process information from /proc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PROC = Path("/proc")
 
 
 def command_line(pid: int) -> str:
-    """The command line, or the title a process gave itself; empty if it is gone or a zombie."""
+    """Return the command line, or the title the process set. Empty if it is gone or a zombie."""
     try:
         raw = (_PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
@@ -18,7 +18,7 @@ def command_line(pid: int) -> str:
 
 
 def executable(pid: int) -> str:
-    """The name of the file a process runs; empty if it is gone or belongs to another user."""
+    """Return the file name of the executable. Empty if the process is gone or of another user."""
     try:
         return (_PROC / str(pid) / "exe").readlink().name
     except OSError:
@@ -26,7 +26,7 @@ def executable(pid: int) -> str:
 
 
 def children(pid: int) -> frozenset[int]:
-    """The live children of a process; empty if it is gone."""
+    """Return the live children of a process. Empty if it is gone."""
     try:
         text = (_PROC / str(pid) / "task" / str(pid) / "children").read_text(encoding="ascii")
     except OSError:
@@ -35,32 +35,32 @@ def children(pid: int) -> frozenset[int]:
 
 
 def zombies(pid: int) -> list[tuple[int, int]]:
-    """The dead children of a process that nobody has waited for, with their sessions."""
-    found = []
+    """Return pid and session of each dead child that has not been waited for."""
+    pids = []
     for task in (_PROC / str(pid) / "task").iterdir():
         with contextlib.suppress(OSError):
             for child in (task / "children").read_text(encoding="ascii").split():
                 fields = _stat(int(child))
                 if fields and fields[0] == "Z":
-                    found.append((int(child), int(fields[3])))
-    return found
+                    pids.append((int(child), int(fields[3])))
+    return pids
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Return whether a process exists and is not a zombie."""
     fields = _stat(pid)
     return bool(fields) and fields[0] not in ("Z", "X")
 
 
 def pids_in_session(leader: int) -> frozenset[int]:
-    """The live processes of the session that ``leader`` opened, whether or not it lives."""
-    found = set()
+    """Return the live processes of the session opened by `leader`, even if `leader` is dead."""
+    pids = set()
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             fields = _stat(int(entry.name))
             if fields and int(fields[3]) == leader and fields[0] not in ("Z", "X"):
-                found.add(int(entry.name))
-    return frozenset(found)
+                pids.add(int(entry.name))
+    return frozenset(pids)
 
 
 def _stat(pid: int) -> list[str]:
@@ -68,5 +68,5 @@ def _stat(pid: int) -> list[str]:
         text = (_PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return []
-    # The name, in parentheses, may itself have spaces and parentheses; what follows has not.
+    # The name in parentheses may contain spaces and parentheses; later fields do not.
     return text.rpartition(")")[2].split()

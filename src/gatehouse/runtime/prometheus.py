@@ -1,4 +1,4 @@
-"""What is measured, in Prometheus' words."""
+"""Prometheus metrics as values, and their conversion to metric families."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from prometheus_client.metrics_core import Metric
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Figure(msgspec.Struct, frozen=True):
-    """A measurement, as it is now."""
+class Sample(msgspec.Struct, frozen=True):
+    """Current value of one metric with its labels."""
 
     name: str
     help: str
     value: float
     kind: Literal["gauge", "counter", "unknown"] = "gauge"
-    """A counter's name does not end in ``_total`` here, but does where it is shown."""
+    """Metric type. The name of a counter has no `_total` suffix here; it is added when exposed."""
     labels: Mapping[str, str] = {}
 
 
-def families(figures: Iterable[Figure], labels: Mapping[str, str]) -> Iterable[Metric]:
-    """Give the figures by name, each with ``labels`` beside its own."""
-    found: dict[str, Metric] = {}
-    for figure in figures:
-        family = found.get(figure.name)
+def families(samples: Iterable[Sample], labels: Mapping[str, str]) -> Iterable[Metric]:
+    """Return one family per metric name, with `labels` added to the labels of each sample."""
+    by_name: dict[str, Metric] = {}
+    for sample in samples:
+        family = by_name.get(sample.name)
         if family is None:
-            family = found[figure.name] = Metric(figure.name, figure.help, figure.kind)
-        sample = f"{figure.name}_total" if figure.kind == "counter" else figure.name
-        family.add_sample(sample, {**labels, **figure.labels}, figure.value)
-    return found.values()
+            family = by_name[sample.name] = Metric(sample.name, sample.help, sample.kind)
+        name = f"{sample.name}_total" if sample.kind == "counter" else sample.name
+        family.add_sample(name, {**labels, **sample.labels}, sample.value)
+    return by_name.values()

@@ -1,4 +1,4 @@
-"""Children that came to the agent when their parents died: waited for, as process 1 must."""
+"""Reaper of orphaned child processes, for an agent that runs as PID 1."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ POLL_SECONDS = 1.0
 
 
 def reap() -> list[int]:
-    """Wait for every dead child that nobody here waits for; gives their pids.
+    """Reap every dead child that no other code waits for, and return their pids.
 
-    What the agent starts is either watched, in a session of its own, or waited for where it was
-    started, in the agent's session: only others may be taken, or a status would be lost.
+    Processes started by the agent are either watched, in a session of their own, or waited for
+    where they were started, in the agent's session. Only other children may be reaped here;
+    otherwise an exit status would be lost.
     """
     own = os.getsid(0)
     reaped = []
@@ -30,7 +31,7 @@ def reap() -> list[int]:
 
 
 async def reap_forever() -> None:
-    """Do so until cancelled. Costs nothing worth mentioning where there are none."""
+    """Reap every `POLL_SECONDS` until cancelled. The cost is negligible if there are no orphans."""
     while True:
         reap()
         await asyncio.sleep(POLL_SECONDS)

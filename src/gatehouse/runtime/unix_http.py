@@ -1,4 +1,4 @@
-"""Pages that processes beside the agent show it, on sockets of its own."""
+"""HTTP GET over a Unix socket."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from pathlib import Path
 
 
 async def get(socket: Path, path: str) -> str | None:
-    """Get a page, on a new connection; None: there is no answer, or no page."""
+    """Return the body of a page, fetched over a new connection within one second.
+
+    Returns None if the server does not answer or the status is not 200.
+    """
     try:
         async with asyncio.timeout(1.0):
             reader, writer = await asyncio.open_unix_connection(str(socket))
             try:
                 writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-                reply = await reader.read()
+                response = await reader.read()
             finally:
                 writer.close()
     except (OSError, TimeoutError):
         return None
-    head, _, body = reply.partition(b"\r\n\r\n")
+    head, _, body = response.partition(b"\r\n\r\n")
     return body.decode(errors="replace") if b" 200 " in head.split(b"\r\n", 1)[0] else None

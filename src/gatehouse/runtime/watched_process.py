@@ -1,4 +1,4 @@
-"""A process that was started or adopted: watched by a pidfd, signalled."""
+"""Child or adopted process, watched through a pidfd."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from gatehouse.runtime import procfs
 
 
 class WatchedProcess:
-    """A live process, which need not be a child of ours."""
+    """A live process, not necessarily a child of this one."""
 
     started: ClassVar[set[int]] = set()
-    """The children among them, which are waited for here."""
+    """Pids of the watched children. `_on_exit` waits for them."""
 
     def __init__(self, pid: int, popen: subprocess.Popen[bytes] | None = None) -> None:
-        """Watch ``pid``; raises ProcessLookupError if it is gone. Needs a running event loop."""
+        """Watch `pid`. Needs a running event loop.
+
+        Raises ProcessLookupError if the process is gone.
+        """
         self.pid = pid
         self.exited = asyncio.Event()
         self._popen = popen
         if popen is not None:
             self.started.add(pid)
-        # Works for processes that are nobody's child of ours, and is ready as soon as they end.
+        # Works also for processes that are not children, and is readable once they exit.
         self._pidfd = os.pidfd_open(pid)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pidfd, self._on_exit)
@@ -38,21 +41,21 @@ class WatchedProcess:
         self.exited.set()
 
     def release(self) -> None:
-        """Stop watching; the process goes on."""
+        """Stop watching. The process continues."""
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it is gone already."""
+        """Send a signal. Does nothing if the process is gone."""
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
 
 async def wait_until_gone(pids: frozenset[int], seconds: float) -> bool:
-    """Wait until none of ``pids`` is alive, at most ``seconds``."""
+    """Wait at most `seconds` until no process of `pids` is alive. Return whether that happened."""
     deadline = asyncio.get_running_loop().time() + seconds
     while any(procfs.is_alive(pid) for pid in pids):
         if asyncio.get_running_loop().time() > deadline:

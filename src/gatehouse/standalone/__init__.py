@@ -1,8 +1,13 @@
-"""One bare machine: everything that a cluster would otherwise provide.
+"""Gatehouse on one machine without a cluster.
 
-:mod:`~gatehouse.standalone.pki` makes the certificates,
-:mod:`~gatehouse.standalone.state_directory` knows
-where everything lies, :mod:`~gatehouse.standalone.supervisor` runs the control plane's processes,
-and :mod:`~gatehouse.standalone.node` is the kubelet and the load balancer of a one-machine cluster.
-Never here: anything that differs between standalone and a cluster in what objects mean.
+- :mod:`~gatehouse.standalone.up`: body of ``gatehouse up``.
+- :mod:`~gatehouse.standalone.state_directory`: paths and lock of an installation's directory.
+- :mod:`~gatehouse.standalone.pki`: certificates and keys.
+- :mod:`~gatehouse.standalone.supervisor`: runs the processes of the control plane, recorded by
+  :mod:`~gatehouse.standalone.process_records`.
+- :mod:`~gatehouse.standalone.node`: kubelet, kube-proxy and load balancer of the machine.
+- :mod:`~gatehouse.standalone.free_ports` and :mod:`~gatehouse.standalone.echo`: helpers for
+  demonstrations and tests.
+
+Never here: different semantics of objects between standalone and cluster.
 """

@@ -1,4 +1,4 @@
-"""A backend for demonstrations and tests: says who it is and what it was asked."""
+"""Echo backend for demonstrations and tests: responds with its name and the request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiohttp import web
 
 @contextlib.asynccontextmanager
 async def serve(backends: dict[tuple[str, int], str]) -> AsyncIterator[None]:
-    """Serve each ``(address, port)`` under the name it is given, for as long as the context."""
+    """Serve a backend on each ``(address, port)`` with the given name until the context exits."""
     runners: list[web.AppRunner] = []
     try:
         for (address, port), name in backends.items():
@@ -25,7 +25,7 @@ async def serve(backends: dict[tuple[str, int], str]) -> AsyncIterator[None]:
 
 
 def _application(name: str, endpoint: str) -> web.Application:
-    async def answer(request: web.Request) -> web.Response:
+    async def echo(request: web.Request) -> web.Response:
         body = await request.read()
         return web.json_response(
             {
@@ -40,5 +40,5 @@ def _application(name: str, endpoint: str) -> web.Application:
         )
 
     application = web.Application(client_max_size=1 << 26)
-    application.router.add_route("*", "/{path:.*}", answer)
+    application.router.add_route("*", "/{path:.*}", echo)
     return application

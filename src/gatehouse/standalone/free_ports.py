@@ -1,4 +1,4 @@
-"""Ports for servers that may have any, but keep the one they got."""
+"""Free TCP ports for servers that keep the port they got."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST = 20000
-"""Services are known by those under it."""
+"""Lowest port to use. Well-known services use lower ones."""
 TRIES = 100
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Give a port at ``host`` that nobody has, and that no outgoing connection can get.
+    """Return a free port of ``host`` outside the range of outgoing connections.
 
-    One of the kernel's choice may be a connection's by the time its server starts, or starts
-    again. Where connections may have every port it is the kernel's choice nevertheless.
+    A port chosen by the kernel may be used by a connection before its server starts or restarts.
+    If connections may use every port, the kernel chooses nevertheless.
     """
-    ports = range(LOWEST, _first_of_connections())
+    ports = range(LOWEST, _lowest_ephemeral_port())
     for port in random.sample(ports, k=min(TRIES, len(ports))):
         if is_free(host, port):
             return port
@@ -28,9 +28,9 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Say whether a server could listen there now."""
+    """Return whether a server can listen on ``host`` and ``port`` now."""
     with socket.socket(_family(host)) as probe:
-        # As servers do: what an ended server's connections left behind is no obstacle.
+        # As servers do: connections in TIME_WAIT do not prevent binding.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -43,7 +43,7 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _first_of_connections() -> int:
+def _lowest_ephemeral_port() -> int:
     try:
         return int(CONNECTIONS.read_text().split()[0])
     except (OSError, ValueError, IndexError):

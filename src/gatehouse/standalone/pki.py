@@ -1,4 +1,4 @@
-"""Certificates and keys of one installation: made when missing, renewed before they expire."""
+"""Certificates and keys of one installation: created if missing, renewed before expiry."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=60)
-"""A certificate with less than this left is made anew."""
+"""Remaining lifetime below which a certificate is renewed."""
 
 CONTROLLER_NAME = "gatehouse-controller.gatehouse-system.svc"
-"""DNS name of the agents' channel."""
+"""DNS name of the agent channel."""
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Leaf(msgspec.Struct, frozen=True):
 
     name: str
     common_name: str
-    """Empty: nobody by its subject, only by its other names."""
+    """Common name; empty for a certificate without subject."""
     organizations: tuple[str, ...] = ()
     dns: tuple[str, ...] = ()
     ips: tuple[str, ...] = ()
@@ -63,33 +63,35 @@ NODE = Leaf("node", "system:gatehouse:node")
 
 
 class Pki:
-    """The files under one directory."""
+    """Certificates and keys in one directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def ca(self) -> Pair:
-        """Where the CA lies."""
+        """Return the paths of the CA."""
         return self._pair("ca")
 
     def leaf(self, leaf: Leaf) -> Pair:
-        """Where a certificate lies."""
+        """Return the paths of a certificate."""
         return self._pair(leaf.name)
 
     @property
     def token_key(self) -> Path:
-        """Where the key lies that signs ServiceAccount tokens."""
+        """Return the path of the key that signs ServiceAccount tokens."""
         return self._directory / "tokens.key"
 
     def ensure(self, *, now: datetime | None = None) -> None:
-        """Make what is missing or about to expire."""
-        moment = now or datetime.now(UTC)
+        """Create or renew certificates and keys that are missing or expire soon."""
+        time = now or datetime.now(UTC)
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not _lasts(self.ca().cert, moment):
-            _write_ca(self.ca(), moment)
+        if not _is_current(self.ca().cert, time):
+            _write_ca(self.ca(), time)
         for leaf in (APISERVER, CHANNEL, ADMIN, CONTROLLER, NODE):
-            if not _lasts(self.leaf(leaf).cert, moment) or not _signed(self.leaf(leaf), self.ca()):
-                issue(self.ca(), leaf, self.leaf(leaf), moment)
+            if not _is_current(self.leaf(leaf).cert, time) or not _is_signed_by(
+                self.leaf(leaf), self.ca()
+            ):
+                issue(self.ca(), leaf, self.leaf(leaf), time)
         if not self.token_key.exists():
             _write_key(self.token_key, ec.generate_private_key(ec.SECP256R1()))
 
@@ -100,74 +102,82 @@ class Pki:
 def ensure_channel(
     directory: Path, names: Sequence[str], addresses: Sequence[str], now: datetime
 ) -> dict[str, datetime]:
-    """Make an authority and a server's certificate for the agents' channel, as far as needed.
+    """Create or renew a CA and a server certificate for the agent channel.
 
-    Made anew is what is missing, about to expire, not signed by the authority, or for other names.
-    Returns what was made, by file, and until when it lasts.
+    A certificate is issued if it is missing, expires soon, is not signed by the CA, or has other
+    names. Return the expiry of each file written.
     """
     ca = Pair(directory / "ca.crt", directory / "ca.key")
     pair = Pair(directory / "tls.crt", directory / "tls.key")
-    made: dict[str, datetime] = {}
-    if not _lasts(ca.cert, now) or not ca.key.exists():
+    written: dict[str, datetime] = {}
+    if not _is_current(ca.cert, now) or not ca.key.exists():
         _write_ca(ca, now)
-        made[ca.cert.name] = _end(ca.cert)
-    good = (
-        _lasts(pair.cert, now) and _signed(pair, ca) and _names(pair.cert) == {*names, *addresses}
+        written[ca.cert.name] = _expiry(ca.cert)
+    valid = (
+        _is_current(pair.cert, now)
+        and _is_signed_by(pair, ca)
+        and _names(pair.cert) == {*names, *addresses}
     )
-    if not good:
+    if not valid:
         leaf = Leaf("tls", names[0], dns=tuple(names), ips=tuple(addresses), server=True)
         issue(ca, leaf, pair, now)
-        made[pair.cert.name] = _end(pair.cert)
-    return made
+        written[pair.cert.name] = _expiry(pair.cert)
+    return written
 
 
 def ensure_machine(
     authority: Path, directory: Path, uri: str, now: datetime
 ) -> dict[str, datetime]:
-    """Make a certificate for a machine outside, as far as needed, with what its agent trusts.
+    """Create or renew the certificate of an external machine and copy the CA certificate.
 
-    ``authority``: directory of ``ca.crt`` and ``ca.key``. Returns what was made, by file, and until
-    when it lasts. Raises OSError, or ValueError for an authority that is none.
+    ``authority``: directory of ``ca.crt`` and ``ca.key``. Return the expiry of each file written.
+    Raises OSError, or ValueError for an invalid CA.
     """
     ca = Pair(authority / "ca.crt", authority / "ca.key")
     pair = Pair(directory / "tls.crt", directory / "tls.key")
-    made: dict[str, datetime] = {}
-    authorities = ca.cert.read_bytes()
+    written: dict[str, datetime] = {}
+    ca_certificate = ca.cert.read_bytes()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    trusted = directory / "ca.crt"
-    if not trusted.exists() or trusted.read_bytes() != authorities:
-        _write(trusted, authorities, 0o644)
-        made[trusted.name] = _end(trusted)
-    if not (_lasts(pair.cert, now) and _signed(pair, ca) and _names(pair.cert) == {uri}):
-        # No subject: an API server that trusts the same authority must see nobody in it.
+    ca_copy = directory / "ca.crt"
+    if not ca_copy.exists() or ca_copy.read_bytes() != ca_certificate:
+        _write(ca_copy, ca_certificate, 0o644)
+        written[ca_copy.name] = _expiry(ca_copy)
+    if not (_is_current(pair.cert, now) and _is_signed_by(pair, ca) and _names(pair.cert) == {uri}):
+        # No subject: an API server that trusts the same CA must not see a user in it.
         issue(ca, Leaf("tls", "", uri=uri), pair, now)
-        made[pair.cert.name] = _end(pair.cert)
-    return made
+        written[pair.cert.name] = _expiry(pair.cert)
+    return written
 
 
-def _end(path: Path) -> datetime:
+def _expiry(path: Path) -> datetime:
     return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
 
 
 def _names(path: Path) -> set[str]:
     certificate = x509.load_pem_x509_certificate(path.read_bytes())
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alt_names = certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
     except x509.ExtensionNotFound:
         return set()
-    addresses = {str(address) for address in found.get_values_for_type(x509.IPAddress)}
-    uris = found.get_values_for_type(x509.UniformResourceIdentifier)
-    return {*found.get_values_for_type(x509.DNSName), *uris, *addresses}
+    addresses = {str(address) for address in alt_names.get_values_for_type(x509.IPAddress)}
+    uris = alt_names.get_values_for_type(x509.UniformResourceIdentifier)
+    return {*alt_names.get_values_for_type(x509.DNSName), *uris, *addresses}
 
 
 def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
-    """Make a certificate signed by ``ca`` and write it with its key."""
+    """Issue a certificate signed by ``ca`` and write it with its key.
+
+    ``now`` sets the start of validity (``LEAF_LIFE`` long). Files are replaced atomically; the key
+    has mode 0600. Raises OSError if files cannot be read or written.
+    """
     issuer = x509.load_pem_x509_certificate(ca.cert.read_bytes())
     signer = serialization.load_pem_private_key(ca.key.read_bytes(), None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
-    common = [leaf.common_name] if leaf.common_name else []
-    subject = [x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common]
+    common_names = [leaf.common_name] if leaf.common_name else []
+    subject = [x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common_names]
     subject += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in leaf.organizations]
     usage = ExtendedKeyUsageOID.SERVER_AUTH if leaf.server else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
@@ -188,7 +198,7 @@ def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
     names += [x509.IPAddress(ipaddress.ip_address(address)) for address in leaf.ips]
     names += [x509.UniformResourceIdentifier(leaf.uri)] if leaf.uri else []
     if names:
-        # RFC 5280, 4.2.1.6: critical where there is no subject.
+        # RFC 5280, 4.2.1.6: critical without a subject.
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=not subject)
     certificate = builder.sign(signer, hashes.SHA256())
     _write_key(pair.key, key)
@@ -196,8 +206,8 @@ def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
 
 
 def _write_ca(pair: Pair, now: datetime) -> None:
-    """Make an authority, or a longer life for one: of the same key, so that nobody is cut off."""
-    key = _known_key(pair.key) or ec.generate_private_key(ec.SECP256R1())
+    """Create or renew a CA certificate. An existing key is kept, so issued ones stay valid."""
+    key = _existing_key(pair.key) or ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gatehouse-ca")])
     certificate = (
         x509.CertificateBuilder()
@@ -230,7 +240,7 @@ def _ca_usage() -> x509.KeyUsage:
     )
 
 
-def _lasts(path: Path, now: datetime) -> bool:
+def _is_current(path: Path, now: datetime) -> bool:
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError):
@@ -238,7 +248,7 @@ def _lasts(path: Path, now: datetime) -> bool:
     return certificate.not_valid_after_utc - now > RENEW_BEFORE
 
 
-def _signed(pair: Pair, ca: Pair) -> bool:
+def _is_signed_by(pair: Pair, ca: Pair) -> bool:
     certificate = x509.load_pem_x509_certificate(pair.cert.read_bytes())
     issuer = x509.load_pem_x509_certificate(ca.cert.read_bytes())
     try:
@@ -248,12 +258,12 @@ def _signed(pair: Pair, ca: Pair) -> bool:
     return pair.key.exists()
 
 
-def _known_key(path: Path) -> ec.EllipticCurvePrivateKey | None:
+def _existing_key(path: Path) -> ec.EllipticCurvePrivateKey | None:
     try:
-        found = serialization.load_pem_private_key(path.read_bytes(), None)
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError):
         return None
-    return found if isinstance(found, ec.EllipticCurvePrivateKey) else None
+    return key if isinstance(key, ec.EllipticCurvePrivateKey) else None
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:

@@ -1,4 +1,4 @@
-"""Processes that may outlive the one that started them: recorded, recognised, signalled."""
+"""Records of processes that may outlive their parent, to find and signal them later."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ PR_SET_PDEATHSIG = 1
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A process as started; pids are re-used, a pid with its start time is not."""
+    """A process, identified by PID and start time, since PIDs are reused."""
 
     pid: int
     started: int
     """Clock ticks after boot, field 22 of /proc/<pid>/stat."""
 
     def alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Return whether this process still runs."""
         return start_time(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal it, if it still runs."""
+        """Send a signal if the process still runs."""
         if self.alive():
             os.kill(self.pid, number)
 
 
 def start_time(pid: int) -> int | None:
-    """Give when ``pid`` started; None if it is gone or a zombie."""
+    """Return the start time of ``pid`` in clock ticks; None if it is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -40,7 +40,7 @@ def start_time(pid: int) -> int | None:
 
 
 def record(pid: int, path: Path) -> Record:
-    """Write down a process that just started."""
+    """Write the record of a process that just started."""
     entry = Record(pid, start_time(pid) or 0)
     staged = path.with_name(f".{path.name}")
     staged.write_bytes(msgspec.json.encode(entry))
@@ -49,7 +49,7 @@ def record(pid: int, path: Path) -> Record:
 
 
 def recorded(path: Path) -> Record | None:
-    """Give the process written down at ``path``, if it still runs."""
+    """Return the process recorded at ``path``; None if it does not run."""
     try:
         entry = msgspec.json.decode(path.read_bytes(), type=Record)
     except (OSError, msgspec.DecodeError):
@@ -65,17 +65,17 @@ def end_with_parent() -> None:
 
 
 async def ended(process: Record) -> None:
-    """Wait until a process ends, be it a child of ours or adopted."""
+    """Wait until a process exits, whether it is a child or adopted."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return
     loop = asyncio.get_running_loop()
-    gone = asyncio.Event()
-    loop.add_reader(descriptor, gone.set)
+    exited = asyncio.Event()
+    loop.add_reader(descriptor, exited.set)
     try:
         if process.alive():
-            await gone.wait()
+            await exited.wait()
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The state directory: what lies where, who holds it, and what was chosen once and for all."""
+"""The state directory of an installation: paths, lock and persistent addresses."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from gatehouse.standalone.free_ports import free_port
 
 
 class StateError(Exception):
-    """The state directory cannot be used; the message says why."""
+    """Raised if the state directory cannot be used; the message names the error."""
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """Give the directory used when none is named (XDG Base Directory specification)."""
+    """Return the default directory (XDG Base Directory specification)."""
     base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "gatehouse"
 
 
-class Chosen(msgspec.Struct):
-    """Addresses picked at the first start and kept, so that agents and users find them again."""
+class Addresses(msgspec.Struct):
+    """Addresses selected at the first start, which stay the same for agents and users."""
 
     api: str = ""
     agent: str = ""
 
 
 class State:
-    """One installation's directory. Only one supervisor may hold it at a time."""
+    """Directory of one installation. Only one supervisor may lock it at a time."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
@@ -41,27 +41,27 @@ class State:
 
     @property
     def kubeconfig(self) -> Path:
-        """The user's kubeconfig, with all rights."""
+        """Kubeconfig of the user, with all permissions."""
         return self.directory / "kubeconfig"
 
     @property
     def controller_kubeconfig(self) -> Path:
-        """The controller's."""
+        """Kubeconfig of the controller."""
         return self.directory / "controller.kubeconfig"
 
     @property
     def node_kubeconfig(self) -> Path:
-        """The node's."""
+        """Kubeconfig of the node."""
         return self.directory / "node.kubeconfig"
 
     @property
     def database(self) -> Path:
-        """The API server's directory."""
+        """Directory of the API server."""
         return self.directory / "apiserver"
 
     @property
     def node(self) -> Path:
-        """The node's directory: data planes and their files."""
+        """Directory of the node: data planes and their files."""
         return self.directory / "node"
 
     @property
@@ -69,8 +69,8 @@ class State:
         """Records of running processes."""
         return self.directory / "run"
 
-    def hold(self) -> None:
-        """Make the directory and take it; raises StateError if another supervisor has it."""
+    def acquire(self) -> None:
+        """Create and lock the directory. Raises StateError if it is locked or cannot be used."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.run.mkdir(exist_ok=True)
@@ -83,15 +83,17 @@ class State:
         except OSError as error:
             raise StateError(f"{self.directory} is in use by another `gatehouse up`") from error
 
-    def addresses(self, api: str, agent: str) -> Chosen:
-        """Settle the addresses: port 0 means "any", chosen at the first start and then kept."""
+    def addresses(self, api: str, agent: str) -> Addresses:
+        """Return the addresses to use. For port 0 the first start selects a port and keeps it."""
         path = self.directory / "addresses.json"
-        kept = Chosen()
+        stored = Addresses()
         if path.exists():
-            kept = msgspec.json.decode(path.read_bytes(), type=Chosen)
-        chosen = Chosen(api=_settle(api, kept.api), agent=_settle(agent, kept.agent))
-        path.write_bytes(msgspec.json.encode(chosen))
-        return chosen
+            stored = msgspec.json.decode(path.read_bytes(), type=Addresses)
+        addresses = Addresses(
+            api=_with_port(api, stored.api), agent=_with_port(agent, stored.agent)
+        )
+        path.write_bytes(msgspec.json.encode(addresses))
+        return addresses
 
     def write_kubeconfigs(self, server: str) -> None:
         """Write the kubeconfigs of user, controller and node for the API server at ``server``."""
@@ -122,17 +124,17 @@ class State:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split ``host:port``; raises StateError if it is none."""
+    """Split ``host:port``. Raises StateError if the format is invalid."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise StateError(f"{address!r} is not of the form host:port")
     return host.strip("[]"), int(port)
 
 
-def _settle(asked: str, kept: str) -> str:
-    host, port = split_address(asked)
+def _with_port(requested: str, stored: str) -> str:
+    host, port = split_address(requested)
     if port:
-        return asked
-    if kept and split_address(kept)[0] == host:
-        return kept
-    return f"{asked.rpartition(':')[0]}:{free_port(host)}"
+        return requested
+    if stored and split_address(stored)[0] == host:
+        return stored
+    return f"{requested.rpartition(':')[0]}:{free_port(host)}"

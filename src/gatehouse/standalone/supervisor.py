@@ -1,4 +1,4 @@
-"""Runs the control plane's processes: starts them in order, restarts what dies, ends in order."""
+"""Supervisor of the control plane's processes: ordered start, restart and ordered stop."""
 
 from __future__ import annotations
 
@@ -19,36 +19,37 @@ from gatehouse.standalone import process_records
 log = structlog.get_logger("gatehouse.up")
 
 FIRST_RESTART, LAST_RESTART = 0.2, 10.0
-"""Seconds before a process that died is started again; doubles while it keeps dying."""
+"""Restart back-off in seconds; doubles from the first to the last value."""
 
 RESTART_BACKOFF_RESET_SECONDS = 30.0
-"""A process that lived this many seconds is taken to be sound again."""
+"""A process that ran for this many seconds resets the restart back-off."""
 
 GRACE_SECONDS = 40.0
-"""Seconds a process has to end; the node needs 30 s for its data planes."""
+"""Grace period of a process in seconds; the node needs 30 s for its data planes."""
 
 LEFTOVER_GRACE = 5.0
+"""Time in seconds to wait for the exit of killed leftovers."""
 
 ATTEMPTS = 3
-"""Times a part may die before everything is ready; then starting is given up."""
+"""Number of exits of a process before all are ready after which the start fails."""
 
 
 class StartError(Exception):
-    """A part does not start; it has said why in the log."""
+    """Raised if a process does not start; its own log has the reason."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One process to keep running."""
+    """One process of the control plane."""
 
     name: str
     arguments: tuple[str, ...]
-    """Of the `gatehouse` command."""
+    """Arguments of the `gatehouse` command."""
     ready: Callable[[], Awaitable[None]] | None = None
-    """Returns when others may rely on the part."""
+    """Returns when other processes may depend on it."""
 
 
 class Supervisor:
-    """Keeps parts running, in the order given; ends them in reverse."""
+    """Starts processes in the given order and stops them in reverse order."""
 
     def __init__(
         self, parts: Sequence[Part], run: Path, leaving: asyncio.Event | None = None
@@ -63,19 +64,19 @@ class Supervisor:
         self._given_up = asyncio.Event()
 
     async def run(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
-        """Run until ``stop`` is set; raises StartError when a part dies again and again."""
+        """Run until ``stop`` is set. Raises StartError if a process repeatedly exits at start."""
         await self._end_leftovers()
-        keepers = []
+        tasks = []
         try:
             for part in self._parts:
-                keepers.append(asyncio.create_task(self._keep(part)))
+                tasks.append(asyncio.create_task(self._supervise(part)))
                 if part.ready is None:
                     continue
-                outcome = await _first(part.ready(), stop.wait(), self._given_up.wait())
+                outcome = await _first_done(part.ready(), stop.wait(), self._given_up.wait())
                 if outcome == 1:
                     return
                 if outcome == 2:
-                    raise StartError(f"{part.name} does not start; it has said why above")
+                    raise StartError(f"{part.name} failed to start; see its log above")
             self._ready = True
             on_ready()
             await stop.wait()
@@ -83,12 +84,12 @@ class Supervisor:
             self._stopping.set()
             for part in reversed(self._parts):
                 await self._end(part)
-            for keeper in keepers:
-                keeper.cancel()
-            await asyncio.gather(*keepers, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _keep(self, part: Part) -> None:
-        delay, deaths = FIRST_RESTART, 0
+    async def _supervise(self, part: Part) -> None:
+        delay, exits = FIRST_RESTART, 0
         while not self._stopping.is_set():
             started = time.monotonic()
             child = await self._start(part)
@@ -97,16 +98,16 @@ class Supervisor:
                 return
             if time.monotonic() - started > RESTART_BACKOFF_RESET_SECONDS:
                 delay = FIRST_RESTART
-            log.warning("process died", part=part.name, status=status, restart_in=delay)
-            deaths += 1
-            if deaths == ATTEMPTS and not self._ready:
+            log.warning("process exited", part=part.name, status=status, restart_in=delay)
+            exits += 1
+            if exits == ATTEMPTS and not self._ready:
                 self._given_up.set()
                 return
             await asyncio.sleep(delay)
             delay = min(LAST_RESTART, delay * 2)
 
     async def _start(self, part: Part) -> asyncio.subprocess.Process:
-        # The child asks for PR_SET_PDEATHSIG itself: a preexec_fn would run between fork and
+        # The child sets PR_SET_PDEATHSIG itself: a preexec_fn would run between fork and
         # exec of a process with threads.
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gatehouse", *part.arguments),
@@ -116,7 +117,7 @@ class Supervisor:
         )
         process_records.record(child.pid, self._run / f"{part.name}.json")
         self._children[part.name] = child
-        log.info("started", part=part.name, pid=child.pid)
+        log.info("process started", part=part.name, pid=child.pid)
         return child
 
     async def _end(self, part: Part) -> None:
@@ -129,19 +130,19 @@ class Supervisor:
             async with asyncio.timeout(GRACE_SECONDS):
                 await child.wait()
         except TimeoutError:
-            log.warning("killed", part=part.name, after_seconds=GRACE_SECONDS)
+            log.warning("process killed", part=part.name, after_seconds=GRACE_SECONDS)
             child.kill()
             await child.wait()
-        log.info("stopped", part=part.name)
+        log.info("process stopped", part=part.name)
 
     async def _end_leftovers(self) -> None:
-        """End what a killed supervisor left; its data planes are not among these and go on."""
+        """Kill processes of a killed supervisor. Data planes keep running."""
         leftovers = []
         for part in self._parts:
             record = process_records.recorded(self._run / f"{part.name}.json")
             if record is not None:
-                log.info("ending leftover", part=part.name, pid=record.pid)
-                # Not SIGTERM for the node: that would stop the data planes too.
+                log.info("killing leftover process", part=part.name, pid=record.pid)
+                # Not SIGTERM: the node would stop the data planes, too.
                 record.signal(signal.SIGKILL)
                 leftovers.append(record)
         for record in leftovers:
@@ -150,9 +151,9 @@ class Supervisor:
                     await process_records.ended(record)
 
 
-async def _first(*works: Awaitable[object]) -> int:
-    """Await several things; give the index of the first that is done, and cancel the others."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+async def _first_done(*awaitables: Awaitable[object]) -> int:
+    """Return the index of the first awaitable that is done, and cancel the others."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         if not task.done():

@@ -1,4 +1,4 @@
-"""The whole of `gatehouse up`: state directory, certificates, parts under one supervisor."""
+"""Body of `gatehouse up`: state directory, certificates and supervised processes."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ import msgspec
 import structlog
 
 from gatehouse.standalone import pki
-from gatehouse.standalone.state_directory import Chosen, State, split_address
+from gatehouse.standalone.state_directory import Addresses, State, split_address
 from gatehouse.standalone.supervisor import Part, Supervisor
 
 log = structlog.get_logger("gatehouse.up")
 
 DATA_PLANES = ("gatehouse/nginx:local", "gatehouse/envoy:local")
-"""What stands for images in Pods of data planes, which run whatever is on this machine."""
+"""Image names in Pods of data planes, which run the local programs."""
 
-READY_POLL = 0.05
+READY_POLL_SECONDS = 0.05
+"""Interval in seconds between requests of the API server's /readyz."""
 
 RENEW_SECONDS = 6 * 3600.0
-"""How often certificates are looked at."""
+"""Interval in seconds between checks of certificates."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How an installation runs."""
+    """Options of an installation."""
 
     state_dir: Path
     api_address: str = "127.0.0.1:16443"
     agent_address: str = "127.0.0.1:16444"
     outside_address: str = ""
-    """Of the channel for load balancers on other machines; empty: there is none."""
+    """``host:port`` of the agent channel for external machines; empty for none."""
     address_pool: str = "127.100.0.0/16"
     nginx: str = ""
     snippets: bool = False
     workload_overrides: bool = False
     """Whether parameters of Gateways may set every field of ``spec.kubernetes``."""
     storage: str = ""
-    """Of the API server; empty: SQLite in the state directory."""
+    """Storage of the API server; empty for SQLite in the state directory."""
     encryption_keys: Path | None = None
     images: Path | None = None
-    """A file of the images of users' Pods that this machine can run."""
+    """File with the images of users' Pods that this machine can run."""
     pod_network: str = "10.244.0.0/16"
     log_level: str = "info"
     log_format: str = "auto"
@@ -55,37 +56,37 @@ async def run(
     on_ready: Callable[[State, str], None],
     leaving: asyncio.Event | None = None,
 ) -> None:
-    """Run an installation until ``stop``; ``on_ready`` is given its state and the API's URL.
+    """Run an installation until ``stop``. ``on_ready`` gets its state and the API server's URL.
 
-    If ``leaving`` is set then, data planes go on, for the next installation to adopt.
-    Raises StateError when the directory cannot be had.
+    If ``leaving`` is set then, data planes keep running and the next start adopts them.
+    Raises StateError if the directory cannot be used.
     """
     state = State(options.state_dir)
-    state.hold()
+    state.acquire()
     state.pki.ensure()
     addresses = state.addresses(options.api_address, options.agent_address)
     server = f"https://{addresses.api}"
     state.write_kubeconfigs(server)
-    supervisor = Supervisor(_parts(options, state, addresses), state.run, leaving)
-    renewing = asyncio.create_task(_renew(state))
+    supervisor = Supervisor(_processes(options, state, addresses), state.run, leaving)
+    renewal = asyncio.create_task(_renew(state))
     try:
         await supervisor.run(stop, lambda: on_ready(state, server))
     finally:
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
+        renewal.cancel()
+        await asyncio.gather(renewal, return_exceptions=True)
 
 
 async def _renew(state: State) -> None:
-    """Renew certificates in time, for ever. The agents' channel takes its own over as it runs."""
+    """Renew certificates in time until cancelled. The agent channel reloads its own."""
     while True:
         await asyncio.sleep(RENEW_SECONDS)
         try:
             await asyncio.to_thread(state.pki.ensure)
         except (OSError, ValueError) as error:
-            log.warning("certificates not renewed", reason=str(error))
+            log.warning("certificates not renewed", error=str(error))
 
 
-def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
+def _processes(options: Options, state: State, addresses: Addresses) -> list[Part]:
     common = ("--log-level", options.log_level, "--log-format", options.log_format)
     ca = state.pki.ca().cert
 
@@ -101,7 +102,7 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
                 "apiserver",
                 *("--storage", options.storage or str(state.database)),
                 *("--bind-address", addresses.api, "--client-ca-file", str(ca)),
-                *_given("--encryption-key-file", options.encryption_keys),
+                *_path_option("--encryption-key-file", options.encryption_keys),
                 *("--node-dir", str(state.node)),
                 *("--audit-log-path", str(state.directory / "audit" / "audit.log")),
                 *("--tls-cert-file", str(apiserver.cert)),
@@ -119,14 +120,14 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
                 *("--kubeconfig", str(state.node_kubeconfig), "--dir", str(state.node)),
                 *("--address-pool", options.address_pool),
                 *("--pod-network", options.pod_network),
-                *_given("--images", options.images),
+                *_path_option("--images", options.images),
                 *(("--nginx", options.nginx) if options.nginx else ()),
             ),
         ),
     ]
 
 
-def _controller(options: Options, state: State, addresses: Chosen) -> tuple[str, ...]:
+def _controller(options: Options, state: State, addresses: Addresses) -> tuple[str, ...]:
     ca, channel = state.pki.ca().cert, state.pki.leaf(pki.CHANNEL)
     return (
         "controller",
@@ -134,7 +135,7 @@ def _controller(options: Options, state: State, addresses: Chosen) -> tuple[str,
         *("--agent-bind-address", addresses.agent, "--agent-advertise-address", addresses.agent),
         *("--tls-cert-file", str(channel.cert), "--tls-private-key-file", str(channel.key)),
         *("--agent-ca-file", str(ca), "--listener-address-mode", "load-balancer"),
-        # A version more is no reason to replace what serves: agents change beside it.
+        # Constant names: an upgrade must not replace proxies; only agents are replaced.
         *("--nginx-image", DATA_PLANES[0], "--envoy-image", DATA_PLANES[1]),
         *_outside(options.outside_address, ca),
         *(("--snippets",) if options.snippets else ()),
@@ -146,7 +147,7 @@ def _outside(address: str, ca: Path) -> tuple[str, ...]:
     return ("--machine-bind-address", address, "--machine-ca-file", str(ca)) if address else ()
 
 
-def _given(name: str, value: Path | None) -> tuple[str, ...]:
+def _path_option(name: str, value: Path | None) -> tuple[str, ...]:
     return (name, str(value.absolute())) if value is not None else ()
 
 
@@ -162,4 +163,4 @@ async def _until_ready(address: str, ca: Path) -> None:
                         return
             except (aiohttp.ClientError, TimeoutError, OSError):
                 pass
-            await asyncio.sleep(READY_POLL)
+            await asyncio.sleep(READY_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""The server of all agents and Envoys, and what the controller sees of it."""
+"""The gRPC server of all agents and Envoys, and its interface to the controller."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ __all__ = [
 log = structlog.get_logger("gatehouse.agents")
 
 OPTIONS = (
-    # Agent v3 of the field pings every 20 s, also while nothing else happens; gRPC's defaults end
-    # the connection with "too_many_pings" after a minute of that.
+    # NGINX Agent v3 pings every 20 s, even on an idle connection. gRPC's defaults close such a
+    # connection with "too_many_pings" after a minute.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 8_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.keepalive_time_ms", 15_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.max_send_message_length", -1),
-    # Calls that wait to be taken up. gRPC's defaults reject them at random from a thousand on, as
-    # CANCELLED, after which agent v3 does not try again; their own deadlines are to decide, and
-    # what one agent may have open at once bounds them.
+    # Calls that wait to be accepted. From a thousand on, gRPC's defaults reject calls at random
+    # with CANCELLED, and agent v3 does not retry these. The deadlines of the calls limit the wait
+    # instead, and the number of open calls per agent is bounded.
     ("grpc.server.max_pending_requests", 1_000_000),
     ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
     ("grpc.server_max_unrequested_time_in_server", 90),
     ("grpc.max_concurrent_streams", 100),
-    # An Envoy that comes back says the name and version of all that it has.
+    # A reconnecting Envoy sends the name and version of all its resources.
     ("grpc.max_receive_message_length", 32 << 20),
     # Two servers on one port would each get half of the agents.
     ("grpc.so_reuseport", 0),
@@ -70,29 +70,31 @@ OPTIONS = (
 
 
 class Envoys:
-    """Delivers resources to Envoys; implements :class:`gatehouse.delivery.Delivery`."""
+    """Delivers resource sets to Envoys; implements
+    :class:`gatehouse.dataplane.delivery.Delivery`."""
 
     def __init__(self) -> None:
         self.on_report: Callable[[str], None] = lambda _gateway: None
         self.fleet = EnvoyFleet(lambda gateway: self.on_report(gateway))
 
     def publish(self, gateway: str, resources: ResourceSet) -> None:
-        """Make ``resources`` what every instance of ``gateway`` is to have; latest wins."""
+        """Make ``resources`` the desired set of all instances of ``gateway``. The latest wins."""
         self.fleet.publish(gateway, resources)
 
     def withdraw(self, gateway: str) -> None:
-        """Forget ``gateway``: its instances keep what they have, and are told nothing more."""
+        """Stop publishing for ``gateway``. Its instances keep their configuration."""
         self.fleet.withdraw(gateway)
 
     def report(self, gateway: str) -> DataPlaneReport:
-        """Give the present report of ``gateway``."""
+        """Return the current report of ``gateway``."""
         return self.fleet.report(gateway)
 
 
 class AgentServer:
-    """Delivers bundles to NGINX agents; implements :class:`gatehouse.delivery.Delivery`.
+    """Delivers file sets to NGINX agents; implements
+    :class:`gatehouse.dataplane.delivery.Delivery`.
 
-    What is for Envoys goes to :attr:`envoys`.
+    Resource sets for Envoys go to :attr:`envoys`.
     """
 
     def __init__(
@@ -102,17 +104,17 @@ class AgentServer:
         config_dir: str = "/etc/nginx",
         apply_deadline: float = 60.0,
     ) -> None:
-        """Make a server that is not yet listening.
+        """Create a server that does not listen yet.
 
-        ``config_dir``: where agents v3 have their files; ``apply_deadline``: seconds within which
-        an agent must answer a request to apply.
+        ``config_dir`` is the configuration directory of agents v3. ``apply_deadline`` is the time
+        in seconds within which an agent must answer a request to apply.
         """
         self.on_report: Callable[[str], None] = lambda _gateway: None
         self._fleet = Fleet(apply_deadline, time.monotonic, lambda gateway: self.on_report(gateway))
         self.on_trespass: Callable[[UnauthorizedRequest], None] = lambda _trespass: None
-        """Called when an agent was refused what is not its gateway's. Must not raise or block."""
+        """Called when a request for another Gateway's data was denied. Must not raise or block."""
         self.envoys = Envoys()
-        """The data planes that are Envoys, on the same port."""
+        """Data planes with Envoy, on the same port."""
         self._config_dir = config_dir
         self._by_token = by_token(TokenReviews(authenticate, time.monotonic))
         self._servers: list[grpc.aio.Server] = []
@@ -120,12 +122,12 @@ class AgentServer:
     async def start(
         self, bind: str, tls_cert: Path, tls_key: Path, client_ca: Path | None = None
     ) -> int:
-        """Listen on ``bind`` (``host:port``, port 0: any); returns the port.
+        """Listen on ``bind`` (``host:port``; port 0: any free port) and return the port.
 
-        With ``client_ca``, agents must show a certificate of one of its authorities as well as
-        their token. The files are followed while serving. Raises OSError if the address cannot be
-        had or a file cannot be read, ssl.SSLError if key and certificate do not belong together or
-        ``client_ca`` has no certificate.
+        With ``client_ca``, agents need a certificate signed by one of its CAs as well as their
+        token. Changed files are reloaded while serving. Raises OSError if the address is not
+        available or a file cannot be read. Raises ssl.SSLError if key and certificate do not match
+        or ``client_ca`` contains no certificate.
         """
         return await self._listen(
             bind, self._by_token, CertificateWatcher(tls_cert, tls_key, client_ca)
@@ -134,22 +136,22 @@ class AgentServer:
     async def start_outside(
         self, bind: str, tls_cert: Path, tls_key: Path, ca: Path, identify: IdentifyMachine
     ) -> int:
-        """Listen for machines outside on an address of its own; otherwise as :meth:`start`.
+        """Listen for external machines on a separate address; otherwise like :meth:`start`.
 
-        They are who the certificate that they must show says, one of the authorities in ``ca``.
+        A machine is identified by its client certificate, which must be signed by a CA in ``ca``.
         """
-        by_name = by_certificate(CertificateAuthenticator(identify))
-        return await self._listen(bind, by_name, CertificateWatcher(tls_cert, tls_key, ca))
+        identify_call = by_certificate(CertificateAuthenticator(identify))
+        return await self._listen(bind, identify_call, CertificateWatcher(tls_cert, tls_key, ca))
 
     async def _listen(self, bind: str, identify: Identify, certificate: CertificateWatcher) -> int:
         server = grpc.aio.server(options=OPTIONS)
-        callers = CallAuthorizer(identify, lambda trespass: self.on_trespass(trespass))
-        for dialect in (
+        callers = CallAuthorizer(identify, lambda request: self.on_trespass(request))
+        for protocol in (
             mpi.Services(self._fleet, callers, self._config_dir),
             commander.Services(self._fleet, callers),
             xds.Services(self.envoys.fleet, callers),
         ):
-            server.add_generic_rpc_handlers(tuple(dialect.handlers()))
+            server.add_generic_rpc_handlers(tuple(protocol.handlers()))
         credentials = certificate.credentials()
         try:
             port = server.add_secure_port(bind, credentials)
@@ -161,26 +163,28 @@ class AgentServer:
         return port
 
     async def stop(self, grace: float = 1.0) -> None:
-        """End all streams, wait ``grace`` seconds for calls to finish, close. Idempotent."""
+        """End all streams, wait up to ``grace`` seconds for calls to finish, and close.
+        Idempotent."""
         servers, self._servers = self._servers, []
         if servers:
             self._fleet.end_all()
             self.envoys.fleet.end_all()
             await asyncio.gather(*(server.stop(grace) for server in servers))
 
-    def publish(self, gateway: str, bundle: FileSet) -> None:
-        """Make ``bundle`` the one that every instance of ``gateway`` is to have; latest wins."""
-        self._fleet.publish(gateway, bundle)
+    def publish(self, gateway: str, file_set: FileSet) -> None:
+        """Make ``file_set`` the desired one of all instances of ``gateway``. The latest wins."""
+        self._fleet.publish(gateway, file_set)
 
     def withdraw(self, gateway: str) -> None:
-        """Forget ``gateway``: its instances keep what they have, and are told nothing more."""
+        """Stop publishing for ``gateway``. Its instances keep their configuration."""
         self._fleet.publish(gateway, None)
 
     def report(self, gateway: str) -> DataPlaneReport:
-        """Give the present report of ``gateway``."""
+        """Return the current report of ``gateway``."""
         return self._fleet.report(gateway)
 
     def dismiss(self, gateway: str, instance: str) -> None:
-        """End what is open with an instance, whatever it runs: it is not ours any more."""
+        """End the streams of an instance of any kind, because it does not belong to the Gateway
+        now."""
         self._fleet.disconnect_all(gateway, instance)
         self.envoys.fleet.dismiss(gateway, instance)

@@ -1,4 +1,4 @@
-"""Who may write roles and bindings."""
+"""Escalation checks of writes to roles and bindings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def binding(kind: str, name: str, namespace: str = "", *subjects: str) -> Object
 
 
 def holding(*rules: Object, namespace: str = "") -> Authorizer:
-    """Make an authorizer by which USER holds rules, in a namespace or everywhere."""
+    """Build an authorizer that grants rules to USER, in a namespace or everywhere."""
     held = Authorizer()
     held.set("ClusterRole", "", "held", role(*rules))
     kind = "RoleBinding" if namespace else "ClusterRoleBinding"
@@ -52,7 +52,7 @@ def holding(*rules: Object, namespace: str = "") -> Authorizer:
 
 
 def refused(held: Authorizer, kind: str, obj: Object, old: Object | None = None) -> str:
-    """Give the refusal's message; empty: may be written."""
+    """Return the message of a rejected write; empty if it is allowed."""
     try:
         check_write(held, USER, kind, obj, old)
     except ApiError as error:
@@ -64,7 +64,7 @@ ATTEMPT = 'user "u" (groups=["g"]) is attempting to grant RBAC permissions not c
 NODES = f'{ATTEMPT}{{APIGroups:[""], Resources:["nodes"], Verbs:["get"]}}'
 
 
-def test_roles_need_their_rules_held() -> None:
+def test_role_is_rejected_unless_user_has_its_rules() -> None:
     held = holding(GET_PODS)
     assert refused(held, "ClusterRole", role(GET_PODS)) == ""
     assert refused(held, "Role", role(GET_PODS, namespace="prod")) == ""
@@ -76,7 +76,7 @@ def test_roles_need_their_rules_held() -> None:
     )
 
 
-def test_what_is_held_in_a_namespace_is_granted_there_only() -> None:
+def test_namespaced_rules_can_be_granted_only_in_their_namespace() -> None:
     held = holding(GET_PODS, namespace="prod")
     assert refused(held, "Role", role(GET_PODS, namespace="prod")) == ""
     assert ATTEMPT in refused(held, "Role", role(GET_PODS, namespace="test"))
@@ -114,7 +114,7 @@ def test_aggregation_needs_everything() -> None:
 
 
 @pytest.mark.parametrize("old", [None, "changed"])
-def test_bindings_need_the_roles_rules_held(old: str | None) -> None:
+def test_binding_is_rejected_unless_user_has_rules_of_role(old: str | None) -> None:
     before = None if old is None else binding("ClusterRole", "nodes", "prod")
     held = holding(GET_PODS)
     wanted = binding("ClusterRole", "nodes", "prod", "u")
@@ -167,7 +167,7 @@ def test_roles_that_are_not_there() -> None:
     )
 
 
-def test_the_garbage_collector_changes_what_grants_nothing() -> None:
+def test_garbage_collector_metadata_changes_are_allowed() -> None:
     held, old = holding(), role(GET_NODES)
     new = {**old, "metadata": {"name": "x", "finalizers": ["a/b"], "ownerReferences": []}}
     assert refused(held, "ClusterRole", new, old) == ""

@@ -1,4 +1,4 @@
-"""ClusterRoles that gather the rules of others."""
+"""Aggregated ClusterRoles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.rbac.aggregation import selects, settled, union
+from gatehouse.apiserver.rbac.aggregation import changed_roles, selects, union
 
 Object = dict[str, Any]
 
@@ -67,26 +67,29 @@ def test_union_is_ordered_and_without_duplicates() -> None:
     assert union(role("plain", "pods"), others) is None
 
 
-def test_settled_carries_rules_through_several_roles() -> None:
+def test_changed_roles_carries_rules_through_several_roles() -> None:
     roles = [
         role("admin", gathers="admin"),
         role("edit", gathers="edit", admin="true"),
         role("view", gathers="view", edit="true"),
         role("more", "pods", view="true"),
     ]
-    changed = {one["metadata"]["name"]: one["rules"] for one in settled(roles)}
+    changed = {one["metadata"]["name"]: one["rules"] for one in changed_roles(roles)}
     assert changed == {name: [rule("pods")] for name in ("view", "edit", "admin")}
     assert roles[0]["rules"] == []
 
 
-def test_settled_gives_nothing_when_nothing_changes() -> None:
-    assert settled([role("view", "pods", gathers="view"), role("more", "pods", view="true")]) == []
+def test_changed_roles_gives_nothing_when_nothing_changes() -> None:
+    assert (
+        changed_roles([role("view", "pods", gathers="view"), role("more", "pods", view="true")])
+        == []
+    )
 
 
-def test_settled_ends_when_roles_gather_each_other() -> None:
+def test_changed_roles_ends_when_roles_gather_each_other() -> None:
     roles = [
         role("a", gathers="a", b="true"),
         role("b", gathers="b", a="true"),
         role("c", "pods", a="true"),
     ]
-    assert [one["rules"] for one in settled(roles)] == [[rule("pods")], [rule("pods")]]
+    assert [one["rules"] for one in changed_roles(roles)] == [[rule("pods")], [rule("pods")]]

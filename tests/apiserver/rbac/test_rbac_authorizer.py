@@ -38,7 +38,7 @@ def pods(namespace: str = "", verb: str = "get") -> Attributes:
 
 
 def holding(**objects: Object) -> Authorizer:
-    """Make one of objects named like `ClusterRole__name` and `Role__namespace__name`."""
+    """Build an authorizer of objects named like `ClusterRole__name` and `Role__namespace__name`."""
     authorizer = Authorizer()
     for where, obj in objects.items():
         kind, *names = where.split("__")
@@ -89,7 +89,7 @@ def test_a_role_binding_reaches_its_namespace(kind: str) -> None:
     "subject",
     ["ServiceAccount/builder", "User", "Group/", "Other/alice", "ServiceAccount//ci", "User/Alice"],
 )
-def test_subjects_of_a_cluster_binding_that_are_nobody(subject: str) -> None:
+def test_invalid_subjects_of_cluster_binding_are_ignored(subject: str) -> None:
     kind, *rest = subject.split("/")
     subjects = [dict(zip(("kind", "name", "namespace"), (kind, *rest), strict=False))]
     obj = {"roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": subjects}
@@ -124,7 +124,7 @@ def test_masters_may_do_anything() -> None:
     assert authorizer.rules_for(ROOT, "any") == list(EVERYTHING)
 
 
-def test_missing_roles_are_told_when_nothing_else_allows() -> None:
+def test_reason_names_missing_roles_when_request_is_denied() -> None:
     held = holding(
         ClusterRoleBinding__b=binding("ClusterRole/gone", "User/alice"),
         ClusterRoleBinding__c=binding("ClusterRole/gone", "Group/dev"),
@@ -213,7 +213,7 @@ def test_objects_of_another_scope_or_kind_are_refused(kind: str, namespace: str)
 
 
 def test_decisions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    authorizer, asked = Authorizer(remembered=2), list[Attributes]()
+    authorizer, asked = Authorizer(cache_size=2), list[Attributes]()
     decide = Authorizer._decide
 
     def counted(self: Authorizer, user: User, wanted: Attributes) -> tuple[bool, str]:

@@ -1,4 +1,4 @@
-"""Whether rules contain rules, and how what is missing is told."""
+"""Containment of rules, and the message about missing rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.apiserver.identity.users import User
-from gatehouse.apiserver.rbac.coverage import MAX_ATOMS, atoms, compact, covers, refusal, uncovered
+from gatehouse.apiserver.rbac.coverage import (
+    MAX_ATOMS,
+    atoms,
+    compact,
+    covers,
+    escalation_message,
+    uncovered,
+)
 from gatehouse.apiserver.rbac.rules import EVERYTHING, Attributes, any_allows
 
 Rule = dict[str, Any]
@@ -97,7 +104,7 @@ def test_the_message_is_that_of_kubernetes() -> None:
         rule("list", "apps", "deployments"),
         urls("get", '/"'),
     ]
-    assert refusal(user, missing).splitlines() == [
+    assert escalation_message(user, missing).splitlines() == [
         'user "u" (groups=["g" "h"]) is attempting to grant RBAC permissions not currently held:',
         '{APIGroups:["apps"], Resources:["deployments"], ResourceNames:["a"], Verbs:["delete"]}',
         '{APIGroups:["apps"], Resources:["deployments"], Verbs:["get" "list"]}',
@@ -133,7 +140,7 @@ RULES = st.lists(st.one_of(RESOURCE_RULES, URL_RULES), max_size=4)
 
 
 def concrete(atom: Rule) -> list[Attributes]:
-    """Give requests that an atom allows, with `*` standing for something never named."""
+    """Return requests that an atom allows. `*` becomes a name that occurs nowhere else."""
     verb = atom["verbs"][0].replace("*", "frobnicate")
     if "nonResourceURLs" in atom:
         return [Attributes(verb, path=atom["nonResourceURLs"][0].replace("*", "zzz"))]
@@ -145,7 +152,7 @@ def concrete(atom: Rule) -> list[Attributes]:
 
 @given(RULES, RULES)
 def test_coverage_agrees_with_authorization(owner: list[Rule], wanted: list[Rule]) -> None:
-    """What is covered is allowed; every atom not covered has a request that is not."""
+    """Covered rules are allowed; every uncovered atom has a request that is not."""
     missing = uncovered(owner, wanted)
     for atom in (atom for rule in wanted for atom in atoms(rule)):
         allowed = all(any_allows(owner, request) for request in concrete(atom))

@@ -1,4 +1,4 @@
-"""Who may write Deployments and DaemonSets of data planes."""
+"""Admission of writes to Deployments and DaemonSets of data planes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def call(user: User, plural: str = "deployments", subresource: str = "") -> Writ
 
 
 def bound(kind: str, namespace: str) -> Authorizer:
-    """Make an authorizer by which TENANT holds cluster-admin."""
+    """Build an authorizer that grants cluster-admin to TENANT."""
     made = Authorizer()
     made.set("ClusterRole", "", "cluster-admin", {"rules": list(EVERYTHING)})
     reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"}

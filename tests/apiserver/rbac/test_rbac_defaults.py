@@ -1,4 +1,4 @@
-"""What a fresh server holds, and what of it comes back at every start."""
+"""Default roles and bindings, and their restoration at every start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gatehouse.apiserver.identity.users import User
-from gatehouse.apiserver.rbac.aggregation import settled
+from gatehouse.apiserver.rbac.aggregation import changed_roles
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.coverage import covers
 from gatehouse.apiserver.rbac.defaults import AUTOUPDATE, CONTROLLER, NODE, objects, reconcile
@@ -20,9 +20,9 @@ GATEWAY_API = "gateway.networking.k8s.io"
 
 
 def server() -> Authorizer:
-    """Make what a fresh server decides by, with somebody for each role of people."""
+    """Build the authorizer of a new server, with a user for each user-facing role."""
     held, roles = Authorizer(), [one for one in objects() if one["kind"] == "ClusterRole"]
-    for one in [*objects(), *settled(roles)]:
+    for one in [*objects(), *changed_roles(roles)]:
         held.set(one["kind"], "", one["metadata"]["name"], one)
     for name in ("admin", "edit", "view"):
         ref = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
@@ -153,7 +153,7 @@ def default(kind: str, name: str) -> Object:
     return next(o for o in objects() if (o["kind"], o["metadata"]["name"]) == (kind, name))
 
 
-def test_reconcile_makes_what_is_missing_and_leaves_what_is_complete() -> None:
+def test_reconcile_creates_missing_and_keeps_complete_objects() -> None:
     for wanted in objects():
         assert reconcile(None, wanted) == wanted
         stored = copy.deepcopy(wanted)
@@ -161,7 +161,7 @@ def test_reconcile_makes_what_is_missing_and_leaves_what_is_complete() -> None:
         assert reconcile(stored, wanted) is None
 
 
-def test_reconcile_adds_rules_and_keeps_what_was_added() -> None:
+def test_reconcile_adds_rules_and_keeps_additions() -> None:
     wanted = default("ClusterRole", "system:basic-user")
     stored = copy.deepcopy(wanted)
     extra = {"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}
@@ -208,7 +208,7 @@ def test_reconcile_gives_back_the_wanted_binding_when_its_role_differs() -> None
     assert reconcile(stored, wanted) == wanted
 
 
-def test_reconcile_restores_what_a_role_gathers() -> None:
+def test_reconcile_restores_aggregation_rule() -> None:
     wanted = default("ClusterRole", "edit")
     other = {"matchLabels": {"a": "b"}}
     stored = copy.deepcopy(wanted)

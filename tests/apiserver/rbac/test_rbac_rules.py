@@ -1,4 +1,4 @@
-"""Which requests one rule allows."""
+"""Requests that one rule allows."""
 
 from __future__ import annotations
 

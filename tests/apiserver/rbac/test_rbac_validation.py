@@ -1,4 +1,4 @@
-"""What the four kinds may look like, with the messages that clients see."""
+"""Validation of the four kinds, with the messages that clients see."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMESPACED = "namespaced rules cannot apply to non-resource URLs"
 BOTH = "rules cannot apply to both regular resources and non-resource URLs"
 
 
-def told(causes: list[Cause]) -> list[str]:
+def messages(causes: list[Cause]) -> list[str]:
     return [f"{cause.reason} {cause.field}: {cause.message}" for cause in causes]
 
 
@@ -45,7 +45,7 @@ def told(causes: list[Cause]) -> list[str]:
     ],
 )  # fmt: skip
 def test_rules(kind: str, rule: Object, expected: list[str]) -> None:
-    assert told(validate(kind, {"rules": [rule]})) == expected
+    assert messages(validate(kind, {"rules": [rule]})) == expected
 
 
 def test_a_role_without_rules_is_valid() -> None:
@@ -82,7 +82,7 @@ PATH = "aggregationRule.clusterRoleSelectors"
 )  # fmt: skip
 def test_aggregation(selectors: list[Object], expected: list[str]) -> None:
     obj = {"aggregationRule": {"clusterRoleSelectors": selectors}}
-    assert told(validate("ClusterRole", obj)) == expected
+    assert messages(validate("ClusterRole", obj)) == expected
 
 
 def bound(kind: str = "ClusterRole", name: str = "view", **subject: str) -> Object:
@@ -114,7 +114,7 @@ def bound(kind: str = "ClusterRole", name: str = "view", **subject: str) -> Obje
     ],
 )  # fmt: skip
 def test_role_references(kind: str, obj: Object, expected: list[str]) -> None:
-    assert told(validate(kind, obj)) == expected
+    assert messages(validate(kind, obj)) == expected
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_role_references(kind: str, obj: Object, expected: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_subjects(kind: str, subject: Object, expected: list[str]) -> None:
-    assert told(validate(kind, bound() | {"subjects": [subject]})) == expected
+    assert messages(validate(kind, bound() | {"subjects": [subject]})) == expected
 
 
 def test_names_of_service_accounts_are_subdomains() -> None:
@@ -154,7 +154,7 @@ def test_names_of_service_accounts_are_subdomains() -> None:
 def test_a_role_reference_cannot_change() -> None:
     (cause,) = validate("RoleBinding", bound(name="edit"), bound(name="view"))
     shown = f'{{"APIGroup":"{GROUP}","Kind":"ClusterRole","Name":"edit"}}'
-    assert told([cause]) == [
+    assert messages([cause]) == [
         f"FieldValueInvalid roleRef: Invalid value: {shown}: cannot change roleRef"
     ]
     assert validate("RoleBinding", bound(), bound()) == []

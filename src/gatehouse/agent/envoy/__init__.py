@@ -1,13 +1,16 @@
-"""The agent that runs an Envoy.
+"""Agent that runs an Envoy.
 
-- ``main``: the order of its life.
-- ``relay``: between the control plane and Envoy; what each is told and asked. Pure.
-- ``holdings``: what the relay holds for Envoy, what Envoy took, and where they differ. Pure.
-- ``upstream``, ``downstream``: its two ends, over gRPC.
-- ``disk``: what Envoy took last, for when the control plane is away.
-- ``described``: what companions are to do; ``company``: has them do it.
-- ``bootstrap``, ``binary``, ``supervision``, ``admin``: the Envoy.
-- ``metrics``: what both tell of themselves.
+- ``main``: start-up and shutdown order.
+- ``relay``: xDS relay between the control plane and Envoy. No I/O.
+- ``resource_cache``: resources held for Envoy, resources Envoy accepted, and names still open. No
+  I/O.
+- ``upstream``, ``downstream``: the relay's gRPC client and server.
+- ``resource_store``: accepted resources on disk, for when the control plane is unavailable.
+- ``sidecar_resources``: sidecar configurations received and accepted. No I/O. ``sidecar_manager``:
+  applies them.
+- ``bootstrap``, ``binary``, ``supervisor``, ``admin``, ``paths``: the Envoy process.
+- ``metrics``, ``kube_metrics``: metrics of the agent and Envoy.
 
-Never here: what is in a resource. The relay carries whatever types Envoy asks for.
+Never here: knowledge of the content of resources. The relay carries whatever types Envoy subscribes
+to.
 """

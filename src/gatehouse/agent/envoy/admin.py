@@ -1,4 +1,4 @@
-"""What Envoy answers on its administration socket."""
+"""Client of Envoy's admin interface."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from pathlib import Path
 from urllib.parse import quote
 
 ADMIN_TIMEOUT_SECONDS = 5.0
-"""A busy Envoy answers late, one that has 5,000 clusters to warm too."""
+"""Timeout of a request in seconds.
+
+A busy Envoy responds late, for example with 5,000 clusters to warm.
+"""
 
 
 _ACTIVE = r"^(listener|http)\..*\.downstream_(cx|rq)_active$"
 
 
 class AdminClient:
-    """Asks one Envoy. Every question raises OSError if it is not answered."""
+    """Client of one Envoy. Every method except `ready` raises OSError if Envoy does not respond."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
     async def get(self, path: str, *, post: bool = False) -> tuple[int, str]:
-        """Give status and text of the answer."""
+        """Return status and text of a response."""
         method = "POST" if post else "GET"
         head = f"{method} {path} HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n"
         try:
@@ -33,11 +36,11 @@ class AdminClient:
                 finally:
                     writer.close()
         except (ValueError, TimeoutError) as error:
-            raise OSError(f"{self._socket}: {error or 'no answer'}") from error
+            raise OSError(f"{self._socket}: {error or 'no response'}") from error
         return status, body.decode(errors="replace")
 
     async def ready(self) -> str:
-        """Give why Envoy takes no traffic; empty: it does."""
+        """Return why Envoy takes no traffic. Empty if it is ready."""
         try:
             status, text = await self.get("/ready")
         except OSError as error:
@@ -45,19 +48,19 @@ class AdminClient:
         return "" if status == 200 else f"Envoy is {text.strip()}"
 
     async def fail_health_checks(self) -> None:
-        """Have health checks answered as by one that is about to end."""
+        """Make Envoy fail health checks, as before a shutdown."""
         await self.get("/healthcheck/fail", post=True)
 
     async def drain_connections(self) -> None:
-        """Have every connection closed after the answer that is on its way; take new ones still."""
+        """Close every connection after its current response, but still accept new ones."""
         await self.get("/drain_listeners?graceful&skip_exit", post=True)
 
     async def close_listeners(self) -> None:
-        """Take no new connections; those that there are go on."""
+        """Stop accepting connections. Established ones continue."""
         await self.get("/drain_listeners", post=True)
 
     async def active_count(self) -> int:
-        """Give the number of requests, and of connections that are no HTTP, on their way."""
+        """Return the number of active requests and non-HTTP connections."""
         _, text = await self.get(f"/stats?filter={quote(_ACTIVE)}")
         counts: Counter[str] = Counter()
         for line in text.splitlines():
@@ -68,21 +71,21 @@ class AdminClient:
         return counts["httpdownstream_rq_active"] + max(0, others)
 
 
-def _parse(answer: bytes) -> tuple[int, bytes]:
-    """Read an answer that came to its end; raises ValueError."""
-    head, _, body = answer.partition(b"\r\n\r\n")
+def _parse(response: bytes) -> tuple[int, bytes]:
+    """Parse a complete HTTP response into status and body. Raises ValueError."""
+    head, _, body = response.partition(b"\r\n\r\n")
     lines = head.lower().split(b"\r\n")
-    words = lines[0].split()
-    if len(words) < 2 or not words[1].isdigit():
-        raise ValueError(f"{answer[:50]!r} is no answer of HTTP")
+    fields = lines[0].split()
+    if len(fields) < 2 or not fields[1].isdigit():
+        raise ValueError(f"{response[:50]!r} is not an HTTP response")
     if b"transfer-encoding: chunked" not in lines:
-        return int(words[1]), body
-    pieces = []
+        return int(fields[1]), body
+    chunks = []
     while body:
         size, _, rest = body.partition(b"\r\n")
         length = int(size, 16)
-        pieces.append(rest[:length])
+        chunks.append(rest[:length])
         body = rest[length + 2 :]
         if length == 0:
             break
-    return int(words[1]), b"".join(pieces)
+    return int(fields[1]), b"".join(chunks)

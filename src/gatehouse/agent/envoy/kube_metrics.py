@@ -1,7 +1,7 @@
-"""What Envoy counts of requests for kube-apiservers, in the words of our metrics.
+"""Conversion of Envoy's statistics of kube-apiserver requests to Gatehouse metrics.
 
-Envoy gives one label ``of`` with everything, and the text that the script of the back end wrote
-(``verb:scope:resource``) in it; here they become labels. What belongs to one series is added up.
+Envoy puts everything into one label `of`, including the text `verb:scope:resource` from the back
+end's Lua script. Here its parts become labels, and values of the same series are added up.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from urllib.parse import unquote
 
 PREFIX = "gatehouse_kube."
-"""How the names of these measurements begin in Envoy."""
+"""Prefix of these statistics in Envoy."""
 
 BUCKETS = (5, 25, 100, 250, 500, 1_000, 5_000, 30_000, 60_000, 600_000)
-"""Milliseconds."""
+"""Histogram buckets in milliseconds."""
 
-_OURS, _ENDPOINT = "envoy_gatehouse_kube_", "envoy_cluster_endpoint_"
+_KUBE, _ENDPOINT = "envoy_gatehouse_kube_", "envoy_cluster_endpoint_"
 _SERVERS = "kube_"
-"""How Envoy writes the beginning of the names of clusters that are kube-apiservers."""
+"""Prefix in Envoy of the names of clusters that are kube-apiservers."""
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)\{(.*)\} (\S+)$")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -43,34 +43,34 @@ _CODES = {
     "500": "internal",
     "503": "reviewer_away",
 }
-"""Why the gateway answered by itself: by Envoy's flag, and by code where there is none."""
+"""Reasons for which the gateway rejected a request: by Envoy's flag, otherwise by status code."""
 
 _Labels = dict[str, str]
 
 _FAMILIES = {
     "requests_total": ("counter", "Completed requests by status code."),
-    "rejected_requests_total": ("counter", "Requests rejected by the gateway, by reason."),
-    "request_duration_seconds": ("histogram", "Duration of requests that a policy allows."),
-    "longrunning_requests": ("gauge", "Long-running requests in progress, such as watches."),
+    "rejected_requests_total": ("counter", "Requests rejected by the gateway."),
+    "request_duration_seconds": ("histogram", "Duration of requests allowed by a policy."),
+    "longrunning_requests": ("gauge", "Long-running requests in progress."),
     "inflight_requests": ("gauge", "Requests in progress at servers."),
     "server_healthy": ("gauge", "1 if the server is ready, else 0."),
 }
 
 
 class _Samples:
-    """Values by family and labels, in the order in which they came."""
+    """Values by family and labels, in order of arrival."""
 
     def __init__(self) -> None:
-        self._found: dict[str, dict[str, float]] = {name: {} for name in _FAMILIES}
+        self._values: dict[str, dict[str, float]] = {name: {} for name in _FAMILIES}
 
     def add(self, family: str, labels: _Labels, value: float, ending: str = "") -> None:
-        shown = ",".join(f'{key}="{_escaped(each)}"' for key, each in labels.items() if each)
-        series = f"gatehouse_kube_{family}{ending}{{{shown}}}"
-        samples = self._found[family]
+        label_text = ",".join(f'{key}="{_escape(each)}"' for key, each in labels.items() if each)
+        series = f"gatehouse_kube_{family}{ending}{{{label_text}}}"
+        samples = self._values[family]
         samples[series] = samples.get(series, 0.0) + value
 
     def lines(self) -> Iterator[str]:
-        for family, samples in self._found.items():
+        for family, samples in self._values.items():
             if not samples:
                 continue
             kind, about = _FAMILIES[family]
@@ -79,79 +79,81 @@ class _Samples:
             yield from (f"{series} {value:.15g}" for series, value in samples.items())
 
 
-def renamed(text: str) -> str:
-    """Give Envoy's text with these measurements as ours, in front of the others."""
+def convert(text: str) -> str:
+    """Return Envoy's text with these statistics as Gatehouse metrics in front of the others."""
     samples = _Samples()
     others: list[str] = []
     for line in text.splitlines():
         found = _SAMPLE.match(line)
         name = found[1] if found else line.removeprefix("# TYPE ")
-        if not name.startswith((_OURS, _ENDPOINT)):
+        if not name.startswith((_KUBE, _ENDPOINT)):
             others.append(line)
-        elif found and name in _COUNTED:
-            labels = {key: _unescaped(value) for key, value in _LABEL.findall(found[2])}
-            _COUNTED[name](samples, labels, float(found[3]))
+        elif found and name in _HANDLERS:
+            labels = {key: _unescape(value) for key, value in _LABEL.findall(found[2])}
+            _HANDLERS[name](samples, labels, float(found[3]))
     return "".join(f"{line}\n" for line in (*samples.lines(), *others))
 
 
 def _request(samples: _Samples, labels: _Labels, value: float) -> None:
-    code, flags, server, cluster, told = labels["of"].split("|", 4)
-    about = _told(cluster, told)
+    code, flags, server, cluster, text = labels["of"].split("|", 4)
+    about = _request_labels(cluster, text)
     samples.add("requests_total", about | {"code": code, "server": server}, value)
     if reason := _reason(code, flags, server):
         refused = {"cluster": about["cluster"], "schema": about["schema"], "reason": reason}
         samples.add("rejected_requests_total", refused, value)
 
 
-def _took(ending: str) -> Callable[[_Samples, _Labels, float], None]:
+def _duration(ending: str) -> Callable[[_Samples, _Labels, float], None]:
     def count(samples: _Samples, labels: _Labels, value: float) -> None:
         cluster, _, verb = labels["of"].partition("|")
         if not verb or ":" in verb:
             return
-        found = {"cluster": unquote(cluster), "verb": verb.strip()}
+        series = {"cluster": unquote(cluster), "verb": verb.strip()}
         if "le" in labels:
-            found["le"] = _seconds(labels["le"])
+            series["le"] = _bucket_bound(labels["le"])
         scale = 1000 if ending == "_sum" else 1
-        samples.add("request_duration_seconds", found, value / scale, ending)
+        samples.add("request_duration_seconds", series, value / scale, ending)
 
     return count
 
 
-def _long(samples: _Samples, labels: _Labels, value: float) -> None:
-    cluster, _, told = labels["of"].partition("|")
-    samples.add("longrunning_requests", _told(cluster, told), value)
+def _long_running(samples: _Samples, labels: _Labels, value: float) -> None:
+    cluster, _, text = labels["of"].partition("|")
+    samples.add("longrunning_requests", _request_labels(cluster, text), value)
 
 
 def _in_flight(samples: _Samples, labels: _Labels, value: float) -> None:
-    cluster, schema = _servers(labels["envoy_cluster_name"])
+    cluster, schema = _cluster_and_schema(labels["envoy_cluster_name"])
     server = labels["envoy_endpoint_address"]
-    found = {"cluster": cluster, "schema": schema, "server": server}
-    samples.add("inflight_requests", found, value)
+    series = {"cluster": cluster, "schema": schema, "server": server}
+    samples.add("inflight_requests", series, value)
 
 
 def _healthy(samples: _Samples, labels: _Labels, value: float) -> None:
     name = labels["envoy_cluster_name"]
-    # The other copies of a cluster's servers are asked seldom.
+    # The other copies of a cluster's servers are checked rarely.
     if "/" not in name:
         server = labels["envoy_endpoint_address"]
-        samples.add("server_healthy", {"cluster": _servers(name)[0], "server": server}, value)
+        samples.add(
+            "server_healthy", {"cluster": _cluster_and_schema(name)[0], "server": server}, value
+        )
 
 
-_COUNTED = {
-    f"{_OURS}requests": _request,
-    f"{_OURS}milliseconds_bucket": _took("_bucket"),
-    f"{_OURS}milliseconds_sum": _took("_sum"),
-    f"{_OURS}milliseconds_count": _took("_count"),
-    f"{_OURS}long_running": _long,
+_HANDLERS = {
+    f"{_KUBE}requests": _request,
+    f"{_KUBE}milliseconds_bucket": _duration("_bucket"),
+    f"{_KUBE}milliseconds_sum": _duration("_sum"),
+    f"{_KUBE}milliseconds_count": _duration("_count"),
+    f"{_KUBE}long_running": _long_running,
     f"{_ENDPOINT}rq_active": _in_flight,
     f"{_ENDPOINT}healthy": _healthy,
 }
 
 
-def _told(cluster: str, told: str) -> _Labels:
-    """Read what the script said; nothing of it, of a request that no policy let through."""
+def _request_labels(cluster: str, text: str) -> _Labels:
+    """Parse the script's text. The labels are empty for a request that no policy let through."""
     found = {"cluster": unquote(cluster), "verb": "", "resource": "", "schema": ""}
-    verb, _, rest = told.partition(":")
+    verb, _, rest = text.partition(":")
     scope, _, resource = rest.partition(":")
     if resource:
         schema = unquote(scope.rpartition("/")[2])
@@ -159,27 +161,27 @@ def _told(cluster: str, told: str) -> _Labels:
     return found
 
 
-def _servers(name: str) -> tuple[str, str]:
-    """Give the cluster and the schema that a cluster of Envoy stands for."""
+def _cluster_and_schema(name: str) -> tuple[str, str]:
+    """Return the kube-apiserver cluster and the schema that an Envoy cluster stands for."""
     cluster, *more = name.removeprefix(_SERVERS).split("/")
     return unquote(cluster), unquote(more[1]) if len(more) > 1 else ""
 
 
 def _reason(code: str, flags: str, server: str) -> str:
-    """Say why the gateway answered by itself; empty if a server did, or nobody."""
+    """Return why the gateway rejected a request. Empty if a server responded or none did."""
     if not code.isdecimal() or int(code) < 400:
         return ""
     found = next((why for flag, why in _FLAGS.items() if flag in flags.split(",")), "")
     return found or ("" if server else _CODES.get(code, "other"))
 
 
-def _seconds(bound: str) -> str:
+def _bucket_bound(bound: str) -> str:
     return bound if bound == "+Inf" else f"{float(bound) / 1000:g}"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _unescaped(value: str) -> str:
+def _unescape(value: str) -> str:
     return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], value)

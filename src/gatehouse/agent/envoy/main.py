@@ -1,4 +1,4 @@
-"""The order of the life of an agent that runs an Envoy."""
+"""Start-up and shutdown order of an agent that runs an Envoy."""
 
 from __future__ import annotations
 
@@ -24,115 +24,116 @@ from gatehouse.agent.options import Options
 from gatehouse.dataplane import features
 from gatehouse.runtime import unix_http
 from gatehouse.runtime.health_minimal import HealthServer
-from gatehouse.runtime.prometheus import Figure
-from gatehouse.sidecars.reviewer import config as reviewing
+from gatehouse.runtime.prometheus import Sample
+from gatehouse.sidecars.reviewer import config as reviewer
 
 log = structlog.get_logger("gatehouse.agent")
 
 SIDECAR_FEATURES = (features.ENVOY_AUTHENTICATOR, features.ENVOY_REVIEWER)
 
 POLL_SECONDS = 0.5
-"""How often Envoy is asked whether it is ready."""
+"""Interval in seconds of Envoy's readiness check."""
 
 
 class Agent:
-    """Everything one agent is made of."""
+    """Components of one agent."""
 
     def __init__(self, options: Options) -> None:
-        """Find the Envoy, make the directories; raises EnvoyMissingError or OSError."""
-        self.places = paths.of(options.root, options.run_dir)
-        self.places.prepare()
+        """Find Envoy and create the directories. Raises EnvoyMissingError or OSError."""
+        self.paths = paths.of(options.root, options.run_dir)
+        self.paths.prepare()
         binary = binaries.probe(binaries.find(options.envoy))
         log.info("envoy found", path=str(binary.path), version=binary.version)
-        self.disk = ResourceStore(self.places.kept)
-        self.relay = Relay(self.disk.load(), SIDECAR_FEATURES)
-        self.admin = AdminClient(self.places.admin)
-        self.supervisor = Supervisor(binary, self.places, options.workers)
-        self.supervisor.on_change = self._forget_readiness
+        self.store = ResourceStore(self.paths.store)
+        self.relay = Relay(self.store.load(), SIDECAR_FEATURES)
+        self.admin = AdminClient(self.paths.admin)
+        self.supervisor = Supervisor(binary, self.paths, options.workers)
+        self.supervisor.on_change = self._reset_readiness
         self.upstream = Upstream(options, self.relay, self._wake)
-        owners = sidecars.create(sidecars.ENVOY_SIDECARS, self.places.run, options.drain_seconds)
-        self.company = SidecarManager(owners, self.places, self.relay, self._flush)
+        processes = sidecars.create(sidecars.ENVOY_SIDECARS, self.paths.run, options.drain_seconds)
+        self.sidecar_manager = SidecarManager(processes, self.paths, self.relay, self._flush)
         self.downstream = Downstream(self.relay, self._flush)
         self.health = HealthServer(self.not_ready, self.metrics)
         self._options = options
         self._changed = asyncio.Event()
-        self._writing = asyncio.Lock()
-        self._answer = "Envoy was not asked yet"
+        self._write_lock = asyncio.Lock()
+        self._readiness = "Envoy has not been checked yet"
 
     def write_bootstrap(self) -> None:
-        """Write what the next Envoy is started with; raises OSError."""
+        """Write the bootstrap configuration for the next Envoy. Raises OSError."""
         text = bootstrap(
             node=self._options.pod_name or "envoy",
             service_cluster=self._options.gateway or "gatehouse",
-            relay=self.places.relay,
-            admin=self.places.admin,
+            relay=self.paths.relay,
+            admin=self.paths.admin,
             max_connections=self._options.max_connections,
         )
-        self.places.bootstrap.write_text(text, encoding="utf-8")
+        self.paths.bootstrap.write_text(text, encoding="utf-8")
 
-    def _forget_readiness(self) -> None:
-        self._answer = "Envoy was not asked yet"
+    def _reset_readiness(self) -> None:
+        self._readiness = "Envoy has not been checked yet"
 
     def _wake(self) -> None:
         self.downstream.wake()
-        self.company.wake()
+        self.sidecar_manager.wake()
 
     def _flush(self) -> None:
         self.upstream.flush()
         if self.relay.changed:
             self._changed.set()
 
-    async def keep(self) -> None:
-        """Write what Envoy takes to the disk, until cancelled; what it has taken by then, too."""
+    async def store_changes(self) -> None:
+        """Write accepted resources to disk until cancelled, and once more then."""
         try:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
                 await asyncio.shield(self._write())
         finally:
-            # Whatever is being written is in front: one thread at a time.
+            # Waits for a write in progress: only one thread may write.
             await self._write()
 
     async def _write(self) -> None:
-        async with self._writing:
+        async with self._write_lock:
             try:
-                await asyncio.to_thread(self.disk.write, self.relay.changes())
+                await asyncio.to_thread(self.store.write, self.relay.changes())
             except OSError as error:
-                log.warning("resources not kept", reason=str(error))
+                log.warning("resources not stored", error=str(error))
 
-    async def look(self) -> None:
-        """Ask Envoy now and then whether it is ready, until cancelled."""
+    async def poll_readiness(self) -> None:
+        """Poll Envoy's readiness until cancelled."""
         while True:
-            self._answer = await self.admin.ready()
+            self._readiness = await self.admin.ready()
             await asyncio.sleep(POLL_SECONDS)
 
     def not_ready(self) -> str:
-        """Why traffic should not come here yet; empty if it should."""
+        """Return why the agent should get no traffic. Empty if it is ready."""
         if not self.supervisor.alive:
             return "Envoy is not running"
         if not self.relay.serving:
             return "no configuration is confirmed to be served"
-        return self._answer
+        return self._readiness
 
-    def figures(self) -> Iterator[Figure]:
-        """What is measured of this agent at this moment."""
+    def samples(self) -> Iterator[Sample]:
+        """Yield the current metrics of this agent."""
         name = "gatehouse_agent"
-        help_ = sidecars.CONNECTED_HELP
-        yield Figure(f"{name}_control_plane_connected", help_, self.upstream.connected)
-        help_ = "1 if Envoy serves a confirmed configuration, else 0."
-        yield Figure(f"{name}_ready", help_, not self.not_ready())
-        yield Figure("envoy_up", "1 if Envoy is running, else 0.", self.supervisor.alive)
-        help_ = "1 if Envoy is connected to the agent, else 0."
-        yield Figure(f"{name}_envoy_connected", help_, self.downstream.connected)
-        yield Figure(
-            f"{name}_resources", "xDS resources that the agent holds for Envoy.", self.relay.held
+        yield Sample(
+            f"{name}_control_plane_connected",
+            "1 if the agent is connected to the control plane, else 0.",
+            self.upstream.connected,
         )
-        about = "Restarts of Envoy after a crash."
-        yield Figure(f"{name}_envoy_restarts", about, self.supervisor.restarts, "counter")
-        yield from sidecars.metrics(self.company.owners)
+        help_ = "1 if Envoy serves a confirmed configuration, else 0."
+        yield Sample(f"{name}_ready", help_, not self.not_ready())
+        yield Sample("envoy_up", "1 if Envoy runs, else 0.", self.supervisor.alive)
+        help_ = "1 if Envoy is connected to the relay, else 0."
+        yield Sample(f"{name}_envoy_connected", help_, self.downstream.connected)
+        yield Sample(f"{name}_resources", "Resources held for Envoy.", self.relay.resource_count)
+        text = "Envoy processes that died."
+        yield Sample(f"{name}_envoy_restarts", text, self.supervisor.restarts, "counter")
+        yield from sidecars.metrics(self.sidecar_manager.processes)
 
     async def metrics(self) -> bytes:
-        """Give what /metrics answers, after asking Envoy and the reviewer."""
+        """Return the /metrics page, after querying Envoy and the reviewer."""
         labels = {
             "namespace": self._options.pod_namespace,
             "pod": self._options.pod_name,
@@ -144,36 +145,38 @@ class Agent:
             )
         except OSError:
             text = ""
-        text = kube_metrics.renamed(text)
-        text += await unix_http.get(self.places.run / reviewing.REVIEWER, "/metrics") or ""
-        return page(self.figures(), text, labels)
+        text = kube_metrics.convert(text)
+        text += await unix_http.get(self.paths.run / reviewer.REVIEWER, "/metrics") or ""
+        return page(self.samples(), text, labels)
 
 
 async def run(options: Options, stop: asyncio.Event) -> None:
-    """Run an agent until ``stop`` is set, then let Envoy drain and end it.
+    """Run an agent until `stop` is set, then drain Envoy and stop it.
 
-    If cancelled or killed instead, Envoy and its companions go on, and the next agent adopts them.
-    Raises EnvoyMissingError, or OSError if a directory or an address cannot be had.
+    If the agent is cancelled or killed instead, Envoy and its sidecars continue, and the next agent
+    adopts them. Raises EnvoyMissingError, or OSError if a directory or an address is not available.
     """
     agent = Agent(options)
     lifecycle.warn_ignored_options(options)
-    await agent.downstream.start(agent.places.relay)
+    await agent.downstream.start(agent.paths.relay)
     agent.supervisor.adopt()
     agent.write_bootstrap()
-    await agent.company.begin()
-    await lifecycle.run_until_stopped(options, agent.health, _parts(agent), stop)
+    await agent.sidecar_manager.start()
+    await lifecycle.run_until_stopped(options, agent.health, _run_tasks(agent), stop)
     await agent.supervisor.stop(agent.admin, options.shutdown_delay_seconds, options.drain_seconds)
-    for companion in agent.company.owners:
-        await companion.quit()
+    for sidecar in agent.sidecar_manager.processes:
+        await sidecar.quit()
     await agent.downstream.stop()
-    agent.disk.close()
+    agent.store.close()
     log.info("stopped")
 
 
-async def _parts(agent: Agent) -> None:
+async def _run_tasks(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
-        lifecycle.start_supervision(group, "envoy", agent.supervisor, agent.company.owners)
-        group.create_task(agent.company.run())
+        lifecycle.start_supervision(
+            group, "envoy", agent.supervisor, agent.sidecar_manager.processes
+        )
+        group.create_task(agent.sidecar_manager.run())
         group.create_task(agent.upstream.run())
-        group.create_task(agent.keep())
-        group.create_task(agent.look())
+        group.create_task(agent.store_changes())
+        group.create_task(agent.poll_readiness())

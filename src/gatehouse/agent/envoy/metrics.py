@@ -1,4 +1,4 @@
-"""What is measured of the agent and its Envoy, in Prometheus' words."""
+"""Prometheus metrics of the Envoy agent and its Envoy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gatehouse.runtime.prometheus import Figure, families
+from gatehouse.runtime.prometheus import Sample, families
 
 FAMILIES = (
     r"^(cluster\..*\.(upstream_rq_(total|xx|[1-5]xx|time|timeout|retry|active|pending_overflow)"
@@ -22,38 +22,38 @@ FAMILIES = (
     r"|gatehouse_kube\..*|cluster\..*\.endpoint\..*\.(healthy|rq_active)"
     r"|overload\..*|(cluster|listener)_manager\.[a-z_]+)$"
 )
-"""What is asked of Envoy, of hundreds of measurements of each cluster."""
+"""Filter of the Envoy statistics to export, out of hundreds for each cluster."""
 
-BYTES_MAX = 8 << 20
-"""How much is told; a scraper that gets more gives up, and then there is nothing."""
+MAX_BYTES = 8 << 20
+"""Maximum size of Envoy's text in bytes. A scraper would reject a larger page as a whole."""
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$")
 
 
-class _Figures(Collector):
-    def __init__(self, figures: Iterable[Figure], labels: Mapping[str, str]) -> None:
-        self._figures = figures
+class _AgentMetrics(Collector):
+    def __init__(self, samples: Iterable[Sample], labels: Mapping[str, str]) -> None:
+        self._samples = samples
         self._labels = labels
 
     def collect(self) -> Iterable[Metric]:
-        return families(self._figures, self._labels)
+        return families(self._samples, self._labels)
 
 
-def page(figures: Iterable[Figure], others: str, labels: Mapping[str, str]) -> bytes:
-    """Give what /metrics answers: the agent's figures, and the text of what it runs."""
+def page(samples: Iterable[Sample], text: str, labels: Mapping[str, str]) -> bytes:
+    """Return the /metrics page: the agent's samples and the text of its processes."""
     registry = CollectorRegistry()
-    registry.register(_Figures(tuple(figures), labels))
-    return generate_latest(registry) + labelled(others, labels).encode()
+    registry.register(_AgentMetrics(tuple(samples), labels))
+    return generate_latest(registry) + add_labels(text, labels).encode()
 
 
-def labelled(text: str, labels: Mapping[str, str]) -> str:
-    """Give text with ``labels`` on every sample, cut after a whole line if it is large."""
-    added = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items() if value)
+def add_labels(text: str, labels: Mapping[str, str]) -> str:
+    """Return `text` with `labels` added to every sample, cut after a complete line if too large."""
+    added = ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items() if value)
     lines: list[str] = []
     size = 0
     for line in _lines(text, added):
         size += len(line) + 1
-        if size > BYTES_MAX:
+        if size > MAX_BYTES:
             lines.append("gatehouse_agent_proxy_metrics_truncated 1")
             break
         lines.append(line)
@@ -62,15 +62,15 @@ def labelled(text: str, labels: Mapping[str, str]) -> str:
 
 def _lines(text: str, added: str) -> Iterator[str]:
     for line in text.splitlines():
-        found = _SAMPLE.match(line)
-        if found is None:
+        match = _SAMPLE.match(line)
+        if match is None:
             if line.startswith("#"):
                 yield line
             continue
-        name, own, value = found.groups()
-        everything = ",".join(filter(None, (own, added)))
-        yield f"{name}{{{everything}}} {value}" if everything else f"{name} {value}"
+        name, own, value = match.groups()
+        all_labels = ",".join(filter(None, (own, added)))
+        yield f"{name}{{{all_labels}}} {value}" if all_labels else f"{name} {value}"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,4 +1,4 @@
-"""Where the agent's and Envoy's files are."""
+"""File system layout of the Envoy agent and its Envoy."""
 
 from __future__ import annotations
 
@@ -9,62 +9,62 @@ import msgspec
 from gatehouse.agent import run_directory, secure_files, system_trust
 
 
-class Places(msgspec.Struct, frozen=True):
-    """Paths under the two directories that the agent is given."""
+class Paths(msgspec.Struct, frozen=True):
+    """Paths under the agent's root and run directories."""
 
     root: Path
     run: Path
 
     @property
-    def kept(self) -> Path:
-        """What Envoy took last."""
+    def store(self) -> Path:
+        """Database of the resources that Envoy accepted."""
         return self.root / "envoy.db"
 
     @property
-    def own(self) -> Path:
-        """For nobody else: whoever connects there is taken for Envoy, or for its owner."""
+    def private(self) -> Path:
+        """Private directory: every client of its sockets is trusted as Envoy or as its owner."""
         return self.run / "envoy"
 
     @property
     def bootstrap(self) -> Path:
-        """What Envoy is started with."""
-        return self.own / "bootstrap.json"
+        """Bootstrap configuration of Envoy."""
+        return self.private / "bootstrap.json"
 
     @property
     def relay(self) -> Path:
-        """The socket on which the relay listens."""
-        return self.own / "relay.sock"
+        """Socket on which the relay listens."""
+        return self.private / "relay.sock"
 
     @property
     def admin(self) -> Path:
-        """The socket of Envoy's administration."""
-        return self.own / "admin.sock"
+        """Socket of Envoy's admin interface."""
+        return self.private / "admin.sock"
 
     @property
-    def described(self) -> Path:
-        """What companions are told; they may hold secrets."""
-        return self.own / "companions"
+    def sidecar_configs(self) -> Path:
+        """Directory of sidecar configurations, which may contain secrets."""
+        return self.private / "companions"
 
     @property
     def log(self) -> Path:
-        """Envoy's messages: a file, since a pipe would die with the agent."""
+        """Log of Envoy. A file, because a pipe would break when the agent dies."""
         return self.run / "envoy.log"
 
     @property
     def system_trust(self) -> Path:
-        """The authorities that this machine trusts, by a name that resources can have."""
+        """Link to the CA certificates of the system, with a name that resources can use."""
         return self.run / "system.pem"
 
     def prepare(self) -> None:
-        """Make the directories; raises OSError."""
-        for path in (self.root, self.run, self.own):
+        """Create the directories and the link. Raises OSError."""
+        for path in (self.root, self.run, self.private):
             secure_files.make_private_dir(path)
         self.relay.unlink(missing_ok=True)
         self.system_trust.unlink(missing_ok=True)
-        if trusted := system_trust.bundle():
-            self.system_trust.symlink_to(trusted)
+        if ca_bundle := system_trust.bundle():
+            self.system_trust.symlink_to(ca_bundle)
 
 
-def of(root: Path, run_dir: Path) -> Places:
-    """Give the places, with a short stand-in for a run directory too long for sockets."""
-    return Places(root, run_directory.short(run_dir))
+def of(root: Path, run_dir: Path) -> Paths:
+    """Return the paths, with a short substitute for a run directory too long for sockets."""
+    return Paths(root, run_directory.short(run_dir))

@@ -1,18 +1,20 @@
-"""What a relay tells Envoy, what it asks of the control plane, and what it answers it. Pure.
+"""xDS relay between the control plane and Envoy. No I/O.
 
-It asks for what Envoy asks for, holds what it is given, and accepts only what Envoy has accepted,
-so that the control plane learns the truth. An Envoy that is started again is served from what is
-held; one that went on while the relay was away is not told anything older than it may have.
+The relay subscribes to what Envoy subscribes to, holds what it receives, and acknowledges only what
+Envoy has acknowledged. So the control plane knows the true state. A restarted Envoy is served from
+the held resources. An Envoy that kept running while the relay was down is not sent anything that
+may be older than what it has.
 
-What it asks for by itself are descriptions of companions. Of these Envoy hears nothing; they are
-accepted when the companions do what is described.
+The relay itself subscribes to sidecar configurations. They are not sent to Envoy. They are
+acknowledged when the sidecars have applied them.
 
-- What Envoy has taken is kept whichever stream brought it
+- A resource that Envoy accepted is stored, whichever stream brought it
   (:mod:`~gatehouse.agent.envoy.resource_cache`).
-- Who begins to talk to the control plane says every name that is held or that Envoy may have. It
-  says a version only where Envoy took it; so of all else the control plane speaks anew, and a name
-  that is gone is said to be gone rather than forgotten.
-- A response is answered when Envoy has taken or refused all of it, or does not want the rest.
+- A new stream to the control plane lists every name that is held or that Envoy may have. It gives a
+  version only for resources that Envoy accepted. The control plane sends all others again, and
+  reports removed names as removed.
+- A response is answered when Envoy has accepted or rejected all of it, or does not subscribe to the
+  rest.
 """
 
 from __future__ import annotations
@@ -34,156 +36,157 @@ from gatehouse.dataplane.xds.resources import LISTENER, SIDECAR_CONFIG, Key, Res
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD
 from gatehouse.dataplane.xds.subscription import InFlight, Subscription
 
-"""Said to the control plane beside what Envoy says of itself."""
-
 REASONS_MAX = 100
-"""Refused resources whose reasons stand in the text of an answer."""
+"""Maximum number of rejected resources whose reasons are listed in a NACK."""
 
 DeltaRequest: TypeAlias = discovery_pb2.DeltaDiscoveryRequest
 
 
 class _Unanswered(msgspec.Struct):
-    """A response of the control plane, until Envoy has said what it makes of it."""
+    """A response of the control plane that Envoy has not completely accepted or rejected."""
 
     nonce: str
     names: set[str]
     refused: dict[str, str] = {}
-    """Reasons by name, as far as Envoy has said."""
+    """Reasons of Envoy's rejections so far, by name."""
 
 
 class Relay:
-    """The state of a relay; see the module's docstring."""
+    """State of a relay. See the module's docstring."""
 
-    def __init__(self, kept: ResourceSet, companions: Sequence[str] = ()) -> None:
-        """Begin with what Envoy and companions took last.
+    def __init__(self, stored: ResourceSet, sidecars: Sequence[str] = ()) -> None:
+        """Start with the resources that Envoy and sidecars accepted last.
 
-        ``companions``: those that the agent can run, as the control plane is told beside what
-        Envoy says of itself; without any no descriptions are asked for.
+        `sidecars`: features of the sidecars that the agent can run, added to Envoy's client
+        features. Without any, the relay does not subscribe to sidecar configurations.
         """
         self.node: base_pb2.Node | None = None
-        """What Envoy says of itself; None: nothing yet."""
-        self.doubtful = False
-        """Whether the control plane believes that Envoy has what it has not, so that it is to be
-        asked anew."""
-        self.dialogue: delta.DeltaStream | None = None
-        self.asks: list[DeltaRequest] = []
-        """What is to be said to the control plane, in order; to be taken away."""
-        described = kept.by_type.get(SIDECAR_CONFIG, {})
-        self._descriptions = SidecarResources(described.values())
-        theirs = [(SIDECAR_CONFIG, name) for name in described]
-        self._holdings = ResourceCache(kept, kept.changed(gone=theirs))
-        self._features = (features.RELAY, *companions)
-        self._interest: dict[str, set[str]] = {SIDECAR_CONFIG: {WILDCARD}} if companions else {}
-        self._introduced: set[str] = set()
-        """Types asked for on the present stream to the control plane."""
+        """Envoy's node message. None: not received yet."""
+        self.needs_resubscribe = False
+        """True if the control plane believes that Envoy has what it lacks, so a new stream is
+        needed.
+        """
+        self.stream: delta.DeltaStream | None = None
+        self.requests: list[DeltaRequest] = []
+        """Requests to send to the control plane, in order. The caller removes them."""
+        configs = stored.by_type.get(SIDECAR_CONFIG, {})
+        self._sidecar_resources = SidecarResources(configs.values())
+        keys = [(SIDECAR_CONFIG, name) for name in configs]
+        self._cache = ResourceCache(stored, stored.changed(gone=keys))
+        self._features = (features.RELAY, *sidecars)
+        self._subscribed: dict[str, set[str]] = {SIDECAR_CONFIG: {WILDCARD}} if sidecars else {}
+        self._types_requested: set[str] = set()
+        """Types subscribed to on the current stream to the control plane."""
         self._unanswered: dict[str, _Unanswered] = {}
-        self._seasoned = False
-        """Whether the Envoy of the present stream had something before."""
-        self._unwanted: set[Key] = set()
-        """What it did not ask for in time, until it is certain that it is not going to."""
+        self._had_resources = False
+        """True if the Envoy of the current stream had resources before."""
+        self._unsubscribed: set[Key] = set()
+        """Resources that Envoy did not subscribe to in time, until it is certain it never will."""
 
     # Towards the control plane
 
     def connected(self) -> None:
-        """Begin a stream to the control plane: ask for all that Envoy asked for."""
+        """Start a stream to the control plane: subscribe to all that Envoy subscribes to."""
         assert self.node is not None
-        self.doubtful = False
-        self.asks.clear()
-        self._introduced.clear()
+        self.needs_resubscribe = False
+        self.requests.clear()
+        self._types_requested.clear()
         self._unanswered.clear()
-        self._descriptions.forget_stream()
-        for type_url, names in self._interest.items():
-            self._ask(type_url, names)
+        self._sidecar_resources.forget_stream()
+        for type_url, names in self._subscribed.items():
+            self._request(type_url, names)
 
     def on_message(self, response: discovery_pb2.DeltaDiscoveryResponse) -> None:
-        """Take in what the control plane says."""
+        """Handle a response of the control plane."""
         type_url = response.type_url
-        asked = self._interest.get(type_url, set())
-        whole = WILDCARD in asked
+        names = self._subscribed.get(type_url, set())
+        wildcard = WILDCARD in names
         new = [
             Resource(type_url, each.name, each.resource.value, each.version)
             for each in response.resources
-            # What was asked for no longer may have been on its way.
-            if whole or each.name in asked
+            # A resource may arrive after its unsubscription.
+            if wildcard or each.name in names
         ]
-        gone = [name for name in response.removed_resources if whole or name in asked]
+        gone = [name for name in response.removed_resources if wildcard or name in names]
         if type_url == SIDECAR_CONFIG:
-            self._descriptions.on_response(response.nonce, new, gone)
+            self._sidecar_resources.on_response(response.nonce, new, gone)
             return
-        self._holdings.on_response(type_url, new, gone)
-        names = {each.name for each in new}.union(gone)
-        self._unanswered[type_url] = _Unanswered(response.nonce, names)
-        self._settle()
+        self._cache.on_response(type_url, new, gone)
+        pending = {each.name for each in new}.union(gone)
+        self._unanswered[type_url] = _Unanswered(response.nonce, pending)
+        self._process_reactions()
 
-    # Towards companions
+    # Towards sidecars
 
     @property
-    def described(self) -> Mapping[str, Resource]:
-        """What companions are to do, by name; another object after each change."""
-        return self._descriptions.wanted
+    def sidecar_configs(self) -> Mapping[str, Resource]:
+        """Desired sidecar configurations by name. Replaced by a new object at each change."""
+        return self._sidecar_resources.desired
 
-    def on_sidecar_result(self, told: Mapping[str, Resource], refused: Mapping[str, str]) -> None:
-        """Take note that companions do what was :attr:`described`, less what they refused."""
-        verdict = self._descriptions.on_result(told, refused)
-        if verdict is None:
+    def on_sidecar_result(
+        self, applied: Mapping[str, Resource], rejected: Mapping[str, str]
+    ) -> None:
+        """Record that sidecars applied the configurations `applied` except those in `rejected`."""
+        result = self._sidecar_resources.on_result(applied, rejected)
+        if result is None:
             return
-        self._holdings.store_accepted(verdict.taken, verdict.gone)
-        if verdict.nonce:
-            self._answer(SIDECAR_CONFIG, verdict.nonce, verdict.refused)
+        self._cache.store_accepted(result.accepted, result.removed)
+        if result.nonce:
+            self._answer(SIDECAR_CONFIG, result.nonce, result.rejected)
 
     # Towards Envoy
 
     def opened(self) -> delta.DeltaStream:
-        """Begin a stream from Envoy; an older one is over."""
-        self.dialogue = delta.DeltaStream(self._holdings.publication)
-        self._seasoned = False
-        self._unwanted.clear()
-        return self.dialogue
+        """Start a stream from Envoy. It replaces an older one."""
+        self.stream = delta.DeltaStream(self._cache.publication)
+        self._had_resources = False
+        self._unsubscribed.clear()
+        return self.stream
 
-    def closed(self, dialogue: delta.DeltaStream) -> None:
-        """Take note that a stream from Envoy ended."""
-        if self.dialogue is dialogue:
-            self.dialogue = None
+    def closed(self, stream: delta.DeltaStream) -> None:
+        """Record that a stream from Envoy ended."""
+        if self.stream is stream:
+            self.stream = None
 
     def receive(self, message: discovery_pb2.DeltaDiscoveryRequest) -> None:
-        """Take in what Envoy says on its stream."""
-        assert self.dialogue is not None
+        """Handle a request of Envoy on its stream."""
+        assert self.stream is not None
         if message.HasField("node"):
             self.node = base_pb2.Node()
             self.node.CopyFrom(message.node)
             self.node.client_features.extend(self._features)
         request = delta.read(message)
         before = self._subscription(request.type_url)
-        told = before.in_flight if before else None
+        in_flight = before.in_flight if before else None
         if before is None:
-            self._compare(request.type_url, request.versions)
-        self.dialogue.conversation.receive(request)
+            self._compare_versions(request.type_url, request.versions)
+        self.stream.conversation.receive(request)
         state = self._subscription(request.type_url)
         assert state is not None
-        if told is not None and told is not state.in_flight:
-            self._accept(state, told)
-        self._follow(state, {*request.subscribe, *request.unsubscribe})
-        self._settle()
+        if in_flight is not None and in_flight is not state.in_flight:
+            self._accept(state, in_flight)
+        self._update_subscription(state, {*request.subscribe, *request.unsubscribe})
+        self._process_reactions()
 
     def next(self) -> bytes | None:
-        """Give what is to be said to Envoy now; None: nothing."""
-        if self.dialogue is None:
+        """Return the next message to Envoy, or None."""
+        if self.stream is None:
             return None
-        message = self.dialogue.next()
-        self._settle()
+        message = self.stream.next()
+        self._process_reactions()
         return message
 
     def on_deadline(self) -> None:
-        """Take note that Envoy does not ask for what it might: it does not want it."""
-        if self.dialogue is None:
+        """Record that Envoy does not subscribe to a resource in time and so does not need it."""
+        if self.stream is None:
             return
-        self._unwanted.update(self.dialogue.conversation.unsubscribed())
-        self.dialogue.conversation.on_deadline()
-        self._settle()
+        self._unsubscribed.update(self.stream.conversation.unsubscribed())
+        self.stream.conversation.on_deadline()
+        self._process_reactions()
 
     @property
     def serving(self) -> bool:
-        """Whether Envoy has taken a configuration: listeners, or the news that there are none."""
+        """Return whether Envoy has accepted a configuration: listeners, or that there are none."""
         state = self._subscription(LISTENER)
         if state is None:
             return False
@@ -191,182 +194,184 @@ class Relay:
         return none or any(state.known.values())
 
     @property
-    def held(self) -> int:
-        """How many resources are held for Envoy."""
-        return len(self._holdings.publication.current)
+    def resource_count(self) -> int:
+        """Number of resources held for Envoy."""
+        return len(self._cache.publication.current)
 
     # Towards the disk
 
     @property
     def changed(self) -> bool:
-        """Whether there is something to keep."""
-        return bool(self._holdings.changes)
+        """Return whether there are changes to store."""
+        return bool(self._cache.changes)
 
     def changes(self) -> list[AcceptedChange]:
-        """Give what is to be kept, in order, once."""
-        changes, self._holdings.changes = self._holdings.changes, []
+        """Return the changes to store, in order. Each is returned once."""
+        changes, self._cache.changes = self._cache.changes, []
         return changes
 
     def _subscription(self, type_url: str) -> Subscription | None:
-        if self.dialogue is None:
+        if self.stream is None:
             return None
-        return self.dialogue.conversation.subscription(type_url)
+        return self.stream.conversation.subscription(type_url)
 
-    def _compare(self, type_url: str, has: Mapping[str, str]) -> None:
-        """Look at what Envoy says it has of a type, before it is told anything of it."""
-        if has and not self._seasoned:
-            self._seasoned = True
-            self._holdings.invalidate()
-        differs = self._holdings.restore_matching(type_url, has if self._seasoned else None)
-        if differs and type_url in self._introduced:
-            self.doubtful = True
+    def _compare_versions(self, type_url: str, has: Mapping[str, str]) -> None:
+        """Compare Envoy's versions of a type with the cache before sending any of that type."""
+        if has and not self._had_resources:
+            self._had_resources = True
+            self._cache.invalidate()
+        differs = self._cache.restore_matching(type_url, has if self._had_resources else None)
+        if differs and type_url in self._types_requested:
+            self.needs_resubscribe = True
 
-    def _accept(self, state: Subscription, told: InFlight) -> None:
-        """Keep what Envoy has taken of what it was told, even if something newer is held by now."""
-        self._holdings.store_accepted(
-            [each for each in told.resources if state.known.get(each.name) == each.version],
-            [(state.type_url, name) for name in told.removed if not state.known.get(name)],
+    def _accept(self, state: Subscription, in_flight: InFlight) -> None:
+        """Record what Envoy accepted of a response, even if something newer is held by now."""
+        self._cache.store_accepted(
+            [each for each in in_flight.resources if state.known.get(each.name) == each.version],
+            [(state.type_url, name) for name in in_flight.removed if not state.known.get(name)],
         )
 
-    def _follow(self, state: Subscription, names: set[str]) -> None:
-        """Ask for what Envoy asks for, and no longer for what it does not want any more."""
-        interest = self._interest.setdefault(state.type_url, set())
-        wanted = {name for name in names if name in state.names}
+    def _update_subscription(self, state: Subscription, names: set[str]) -> None:
+        """Subscribe to what Envoy subscribes to, and unsubscribe from what it does not."""
+        subscribed = self._subscribed.setdefault(state.type_url, set())
+        desired = {name for name in names if name in state.names}
         if state.wildcard:
-            wanted.add(WILDCARD)
-        if new := wanted - interest:
-            interest |= new
-            self._ask(state.type_url, new)
-        self._drop((state.type_url, name) for name in names - wanted if not state.matches(name))
+            desired.add(WILDCARD)
+        if new := desired - subscribed:
+            subscribed |= new
+            self._request(state.type_url, new)
+        self._drop((state.type_url, name) for name in names - desired if not state.matches(name))
 
     def _drop(self, keys: Iterable[Key]) -> None:
-        """Ask no longer for these, and hold them no longer."""
-        left: dict[str, set[str]] = {}
+        """Unsubscribe from these resources and drop them."""
+        by_type: dict[str, set[str]] = {}
         for type_url, name in keys:
-            left.setdefault(type_url, set()).add(name)
-        for type_url, names in left.items():
-            interest = self._interest.get(type_url, set())
-            if asked := names & interest:
-                interest -= asked
-                self._ask(type_url, (), asked)
-            if WILDCARD not in interest:
-                self._holdings.drop([(type_url, name) for name in names])
+            by_type.setdefault(type_url, set()).add(name)
+        for type_url, names in by_type.items():
+            subscribed = self._subscribed.get(type_url, set())
+            if unsubscribed := names & subscribed:
+                subscribed -= unsubscribed
+                self._request(type_url, (), unsubscribed)
+            if WILDCARD not in subscribed:
+                self._cache.drop([(type_url, name) for name in names])
 
-    def _ask(self, type_url: str, names: Iterable[str], left: Iterable[str] = ()) -> None:
-        ask = DeltaRequest(
+    def _request(
+        self, type_url: str, names: Iterable[str], unsubscribe: Iterable[str] = ()
+    ) -> None:
+        request = DeltaRequest(
             type_url=type_url,
             resource_names_subscribe=sorted(names),
-            resource_names_unsubscribe=sorted(left),
+            resource_names_unsubscribe=sorted(unsubscribe),
         )
-        if not self._introduced and self.node is not None:
-            ask.node.CopyFrom(self.node)
-        if type_url not in self._introduced:
-            self._introduced.add(type_url)
-            ask.initial_resource_versions.update(self._versions(type_url))
-        self.asks.append(ask)
+        if not self._types_requested and self.node is not None:
+            request.node.CopyFrom(self.node)
+        if type_url not in self._types_requested:
+            self._types_requested.add(type_url)
+            request.initial_resource_versions.update(self._versions(type_url))
+        self.requests.append(request)
 
     def _versions(self, type_url: str) -> Mapping[str, str]:
         if type_url == SIDECAR_CONFIG:
-            return self._descriptions.versions()
+            return self._sidecar_resources.versions()
         state = self._subscription(type_url)
         has = [name for name, version in state.known.items() if version] if state else ()
-        return self._holdings.versions(type_url, self._interest[type_url], has)
+        return self._cache.versions(type_url, self._subscribed[type_url], has)
 
-    def _settle(self) -> None:
-        """Keep what Envoy has taken, let go of what it has refused, and answer what it answered."""
-        for type_url in list(self._holdings.open):
-            pending = self._judge(type_url)
+    def _process_reactions(self) -> None:
+        """Update the cache from Envoy's reactions and answer completed responses."""
+        for type_url in list(self._cache.open):
+            pending = self._process_open_names(type_url)
             response = self._unanswered.get(type_url)
             if response is not None and response.names.isdisjoint(pending):
                 del self._unanswered[type_url]
                 self._answer(type_url, response.nonce, response.refused)
-        self._unsubscribe()
-        self._doubt()
+        self._drop_unsubscribed()
+        self._release_stale()
 
-    def _judge(self, type_url: str) -> set[str]:
-        """See what Envoy made of the open names of a type; give those on which it has the word."""
-        if self.dialogue is None:
-            return set(self._holdings.open[type_url])
-        state, at_rest = self._subscription(type_url), self.dialogue.conversation.is_idle
+    def _process_open_names(self, type_url: str) -> set[str]:
+        """Process Envoy's reactions to the open names of a type. Return the names still pending."""
+        if self.stream is None:
+            return set(self._cache.open[type_url])
+        state, is_idle = self._subscription(type_url), self.stream.conversation.is_idle
         pending: set[str] = set()
-        agreed: list[Key] = []
+        accepted: list[Key] = []
         refused: dict[str, str] = {}
-        for name in self._holdings.open[type_url]:
-            held = self._holdings.held(type_url, name)
+        for name in self._cache.open[type_url]:
+            held = self._cache.held(type_url, name)
             if state is None or not state.matches(name):
-                # What it does not want when it has all else, it need not take.
-                if not at_rest:
+                # Envoy need not accept what it does not subscribe to once it is idle.
+                if not is_idle:
                     pending.add(name)
-                elif held is None and not self._holdings.unknown(type_url, name):
-                    agreed.append((type_url, name))
+                elif held is None and not self._cache.unknown(type_url, name):
+                    accepted.append((type_url, name))
             elif self._has(state, name, held):
-                agreed.append((type_url, name))
+                accepted.append((type_url, name))
             elif reason := _reason(state, held):
                 refused[name] = reason
             else:
                 pending.add(name)
-        self._holdings.on_ack(agreed)
+        self._cache.on_ack(accepted)
         if state is not None and refused:
-            self._refuse(state, refused)
+            self._on_rejected(state, refused)
         return pending
 
-    def _refuse(self, state: Subscription, reasons: Mapping[str, str]) -> None:
+    def _on_rejected(self, state: Subscription, reasons: Mapping[str, str]) -> None:
         has = {(state.type_url, name): state.known.get(name, "") for name in reasons}
-        self._holdings.on_nack(has)
+        self._cache.on_nack(has)
         if response := self._unanswered.get(state.type_url):
             named = {name: reason for name, reason in reasons.items() if name in response.names}
             response.refused.update(named)
 
     def _answer(self, type_url: str, nonce: str, refused: Mapping[str, str]) -> None:
-        ask = DeltaRequest(type_url=type_url, response_nonce=nonce)
+        request = DeltaRequest(type_url=type_url, response_nonce=nonce)
         if refused:
-            ask.error_detail.CopyFrom(delta.status_of(_refusal(refused)))
-        self.asks.append(ask)
+            request.error_detail.CopyFrom(delta.status_of(_nack(refused)))
+        self.requests.append(request)
 
     def _has(self, state: Subscription, name: str, held: Resource | None) -> bool:
-        """Whether Envoy has what is held of a name, which may be nothing."""
+        """Return whether Envoy has what is held for a name, which may be nothing."""
         if held is not None:
             return state.known.get(name) == held.version
-        unknown = self._holdings.unknown(state.type_url, name)
+        unknown = self._cache.unknown(state.type_url, name)
         return not unknown and not state.known.get(name) and state.settled(name)
 
-    def _unsubscribe(self) -> None:
-        """Let go of what Envoy does not want, once it has all that it might want it for."""
-        if self.dialogue is None or not self._unwanted:
+    def _drop_unsubscribed(self) -> None:
+        """Drop what Envoy does not subscribe to, once it has everything that may refer to it."""
+        if self.stream is None or not self._unsubscribed:
             return
-        conversation = self.dialogue.conversation
-        if conversation.is_idle and self._holdings.heard >= WILDCARDS:
-            unwanted, self._unwanted = self._unwanted, set()
-            states = {each: self._subscription(each) for each, _ in unwanted}
+        conversation = self.stream.conversation
+        if conversation.is_idle and self._cache.heard >= WILDCARDS:
+            unsubscribed, self._unsubscribed = self._unsubscribed, set()
+            states = {each: self._subscription(each) for each, _ in unsubscribed}
             self._drop(
                 (type_url, name)
-                for type_url, name in unwanted
+                for type_url, name in unsubscribed
                 if (state := states[type_url]) is None or not state.matches(name)
             )
 
-    def _doubt(self) -> None:
-        """Let go of what Envoy refuses though it took it before: another Envoy may."""
-        if self.dialogue is None:
+    def _release_stale(self) -> None:
+        """Stop holding resources that this Envoy rejects although a previous one accepted them."""
+        if self.stream is None:
             return
         stale = [
             each.resource.key
-            for each in self.dialogue.conversation.refused()
-            if each.resource.name not in self._holdings.open[each.resource.type_url]
-            and self._holdings.good.get(*each.resource.key) == each.resource
+            for each in self.stream.conversation.refused()
+            if each.resource.name not in self._cache.open[each.resource.type_url]
+            and self._cache.accepted.get(*each.resource.key) == each.resource
         ]
         if stale:
-            self._holdings.on_nack(dict.fromkeys(stale, ""))
-            self.doubtful = True
+            self._cache.on_nack(dict.fromkeys(stale, ""))
+            self.needs_resubscribe = True
 
 
 def _reason(state: Subscription, held: Resource | None) -> str:
-    """Why Envoy does not take what is held; empty: it did not say so."""
+    """Return why Envoy rejects a held resource. Empty if it did not reject it."""
     refused = state.refused.get(held.name) if held else None
     if held is None or refused is None or refused.resource.version != held.version:
         return ""
     return refused.reason or "no reason given"
 
 
-def _refusal(reasons: Mapping[str, str]) -> Nack:
-    told = [f"{name}: {reason}" for name, reason in sorted(reasons.items())]
-    return Nack("\n".join(told[:REASONS_MAX]), reasons)
+def _nack(reasons: Mapping[str, str]) -> Nack:
+    reasons_text = [f"{name}: {reason}" for name, reason in sorted(reasons.items())]
+    return Nack("\n".join(reasons_text[:REASONS_MAX]), reasons)

@@ -1,14 +1,16 @@
-"""What a relay holds: the control plane's last word, and what Envoy took last. Pure.
+"""Resources held by the relay: the control plane's newest ones and those Envoy accepted last.
 
-Of each name there may be two versions. *Held* is what the control plane said last, and what Envoy
-is told; *good* is what Envoy took last, and what is kept on the disk. A name is *open* from a word
-of the control plane until it is known what Envoy makes of it, whatever becomes of the stream that
-brought it; of a name that is not open, what is held is good.
+No I/O.
 
-Where Envoy has what is neither held nor kept, it is *unknown* what is to be: nothing is held, so
-that Envoy is told nothing, until the control plane speaks of it. So it is with all that differs
-when an Envoy is adopted, since nobody knows which is newer, and with what Envoy refuses if what it
-took before is not on the disk.
+Each name may have two versions. The *held* version is the newest of the control plane and is
+offered to Envoy. The *accepted* version is the last one Envoy accepted and is stored on disk. A
+name is *open* from a response of the control plane until Envoy's reaction is known, even if the
+stream that brought it ends. For a name that is not open, the held version is the accepted one.
+
+If Envoy has a version that is neither held nor stored, the desired version is *unknown*. Nothing is
+held then, and Envoy is sent nothing, until the control plane sends the resource. This applies to
+all differing resources when an Envoy is adopted, because either side may be newer, and to a
+resource Envoy rejects if its previous version is not on disk.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from gatehouse.dataplane.xds.subscription import NON_WILDCARD, UNKNOWN_VERSION
 
 
 class AcceptedChange(msgspec.Struct, frozen=True):
-    """A change of what Envoy took last."""
+    """A change of the resources that Envoy accepted."""
 
     new: tuple[Resource, ...] = ()
     gone: tuple[Key, ...] = ()
@@ -33,132 +35,144 @@ class AcceptedChange(msgspec.Struct, frozen=True):
 class ResourceCache:
     """See the module's docstring."""
 
-    def __init__(self, kept: ResourceSet, held: ResourceSet) -> None:
-        """Begin with what is on the disk, of which ``held`` is for Envoy."""
+    def __init__(self, stored: ResourceSet, held: ResourceSet) -> None:
+        """Start with the resources `stored` on disk, of which `held` are for Envoy."""
         self.publication = SnapshotCache(complete=False)
-        """What is held, as Envoy is told it."""
+        """Held resources, as offered to Envoy."""
         self.publication.apply_changes(held, ())
-        self.good = kept
+        self.accepted = stored
         self.open: defaultdict[str, set[str]] = defaultdict(set)
         """Names by type."""
         self.heard: set[str] = set()
-        """Types of which the control plane has spoken."""
+        """Types for which the control plane has sent a response."""
         self.changes: list[AcceptedChange] = []
-        """What is to be kept, in order; to be taken away."""
+        """Changes to store, in order. The caller removes them."""
 
     def held(self, type_url: str, name: str) -> Resource | None:
-        """Give what is held under a name, if anything is."""
+        """Return the held resource of a name, or None."""
         return self.publication.current.get(type_url, name)
 
     def unknown(self, type_url: str, name: str) -> bool:
-        """Whether nothing is held because only the control plane knows what is to be."""
+        """Return whether nothing is held because the desired version is unknown."""
         nothing = self.held(type_url, name) is None
         return nothing and not self.publication.is_absent(type_url, name)
 
-    def on_response(self, type_url: str, new: list[Resource], gone: list[str]) -> None:
-        """Take in the control plane's word."""
-        left = [(type_url, name) for name in gone]
+    def on_response(self, type_url: str, new: list[Resource], removed: list[str]) -> None:
+        """Apply a response of the control plane."""
+        left = [(type_url, name) for name in removed]
         self._hold(new, left)
         self.publication.mark_absent(
             left if type_url in NON_WILDCARD else [*left, (type_url, WILDCARD)]
         )
-        self.publication.unmark_absent(each.key for each in new)
-        self.open[type_url].update(gone, (each.name for each in new))
+        self.publication.unmark_absent(resource.key for resource in new)
+        self.open[type_url].update(removed, (resource.name for resource in new))
         self.heard.add(type_url)
 
     def invalidate(self) -> None:
-        """Hold nothing of which the control plane has not spoken: Envoy may have newer things."""
+        """Drop held resources of types without a response: Envoy may have newer versions."""
         for type_url, named in self.publication.current.by_type.items():
             if type_url not in self.heard:
                 self._hold((), [(type_url, name) for name in named])
                 self.open[type_url].update(named)
 
     def restore_matching(self, type_url: str, has: Mapping[str, str] | None) -> bool:
-        """Hold again, of what is unknown, what Envoy has in the same version; returns whether
-        anything is left.
+        """Restore unknown resources whose accepted version Envoy has.
 
-        ``has``: versions by name, which Envoy says at the beginning of a stream; None: it has
-        nothing of any type, so that what was taken last is just right.
+        Return whether any stay unknown.
+
+        `has`: versions by name from Envoy's first request on a stream. None: Envoy has no resource
+        of any type, so the accepted versions are right.
         """
-        good, opened = self.good.by_type.get(type_url, {}), self.open[type_url]
-        names = {*(has or ()), *good, *opened}
+        accepted, opened = self.accepted.by_type.get(type_url, {}), self.open[type_url]
+        names = {*(has or ()), *accepted, *opened}
         unknown = {name for name in names if self.unknown(type_url, name)}
         differing = set[str]()
         if has is not None:
-            kept = {name: good[name].version for name in unknown & good.keys()}
-            differing = {name for name in unknown if kept.get(name) != has.get(name)}
-        self._hold([good[name] for name in unknown - differing if name in good], ())
+            versions = {name: accepted[name].version for name in unknown & accepted.keys()}
+            differing = {name for name in unknown if versions.get(name) != has.get(name)}
+        self._hold([accepted[name] for name in unknown - differing if name in accepted], ())
         self.open[type_url] = (opened - unknown) | differing
         return bool(differing)
 
-    def store_accepted(self, new: Iterable[Resource], gone: Iterable[Key]) -> None:
-        """Take note that Envoy took something, which need not be held any more."""
+    def store_accepted(self, new: Iterable[Resource], removed: Iterable[Key]) -> None:
+        """Record that Envoy accepted resources, which need not be held any longer."""
         change = AcceptedChange(
-            tuple(each for each in new if self._kept(each.key) != each.version),
-            tuple(key for key in gone if self.good.get(*key) is not None),
+            tuple(
+                resource
+                for resource in new
+                if self._accepted_version(resource.key) != resource.version
+            ),
+            tuple(key for key in removed if self.accepted.get(*key) is not None),
         )
         if change.new or change.gone:
-            self.good = self.good.changed(change.new, change.gone)
+            self.accepted = self.accepted.changed(change.new, change.gone)
             self.changes.append(change)
 
     def on_ack(self, keys: Collection[Key]) -> None:
-        """Take note that Envoy has what is held under ``keys``."""
+        """Record that Envoy has what is held for `keys`."""
         self._close(keys)
-        found = {key: self.held(*key) for key in keys}
-        gone = [key for key, each in found.items() if each is None]
-        # Who asks for a name is answered whenever it does; who asks for all forgets it once.
-        self.publication.unmark_absent(key for key in gone if key[0] not in NON_WILDCARD)
-        self.store_accepted([each for each in found.values() if each is not None], gone)
+        by_key = {key: self.held(*key) for key in keys}
+        removed = [key for key, resource in by_key.items() if resource is None]
+        # A subscription by name gets a removal at each request. A wildcard gets it only once.
+        self.publication.unmark_absent(key for key in removed if key[0] not in NON_WILDCARD)
+        self.store_accepted(
+            [resource for resource in by_key.values() if resource is not None], removed
+        )
 
     def on_nack(self, has: Mapping[Key, str]) -> None:
-        """Take note that Envoy refuses what is held under the keys of ``has``.
+        """Record that Envoy rejects what is held for the keys of `has`.
 
-        Hold what it took before, if that is the version that ``has`` says it has (empty: none).
+        `has` gives the version Envoy uses of each, empty for none. If that is none or the accepted
+        version, the accepted version is held again.
         """
         self._close(has)
         self.store_accepted(
-            (), [key for key in has if _version(self.held(*key)) == self._kept(key)]
+            (), [key for key in has if _version(self.held(*key)) == self._accepted_version(key)]
         )
-        good = {key: self.good.get(*key) for key in has}
-        back = [each for key, each in good.items() if each and has[key] in ("", each.version)]
-        self._hold(back, has.keys() - {each.key for each in back})
+        accepted = {key: self.accepted.get(*key) for key in has}
+        restored = [
+            resource
+            for key, resource in accepted.items()
+            if resource and has[key] in ("", resource.version)
+        ]
+        self._hold(restored, has.keys() - {resource.key for resource in restored})
 
     def drop(self, keys: Collection[Key]) -> None:
-        """Hold nothing of these, and keep nothing: nobody wants to know."""
+        """Drop held and accepted resources that Envoy does not subscribe to."""
         self._close(keys)
         self._hold((), keys)
         self.publication.unmark_absent(keys)
         self.store_accepted((), keys)
 
     def versions(
-        self, type_url: str, asked: Collection[str], has: Collection[str]
+        self, type_url: str, subscribed: Collection[str], has: Collection[str]
     ) -> dict[str, str]:
-        """Give what the control plane is told is there already, by name.
+        """Return the initial resource versions for a request to the control plane, by name.
 
-        ``asked``: the names that it is asked for. Of those that are asked for by name it speaks in
-        any case; of others, only of those that it hears of here. ``has``: the names that Envoy has.
+        `subscribed`: names in the request. The control plane responds for these in any case; for a
+        wildcard only if a resource changed or is listed here. `has`: names that Envoy has.
         """
-        opened, good = self.open[type_url], self.good.by_type.get(type_url, {})
-        whole = WILDCARD in asked
+        opened, accepted = self.open[type_url], self.accepted.by_type.get(type_url, {})
+        wildcard = WILDCARD in subscribed
         versions: dict[str, str] = {}
-        for name in {*good, *opened, *has}:
-            if name in good and name not in opened and (whole or name in asked):
-                versions[name] = good[name].version
-            elif whole and name not in asked:
+        for name in {*accepted, *opened, *has}:
+            if name in accepted and name not in opened and (wildcard or name in subscribed):
+                versions[name] = accepted[name].version
+            elif wildcard and name not in subscribed:
                 versions[name] = UNKNOWN_VERSION
         return versions
 
-    def _kept(self, key: Key) -> str:
-        return _version(self.good.get(*key))
+    def _accepted_version(self, key: Key) -> str:
+        return _version(self.accepted.get(*key))
 
     def _close(self, keys: Iterable[Key]) -> None:
         for type_url, name in keys:
             self.open[type_url].discard(name)
 
-    def _hold(self, new: Collection[Resource], gone: Collection[Key]) -> None:
-        if new or gone:
-            keys = [*(each.key for each in new), *gone]
-            self.publication.apply_changes(self.publication.current.changed(new, gone), keys)
+    def _hold(self, new: Collection[Resource], removed: Collection[Key]) -> None:
+        if new or removed:
+            keys = [*(resource.key for resource in new), *removed]
+            self.publication.apply_changes(self.publication.current.changed(new, removed), keys)
 
 
 def _version(resource: Resource | None) -> str:

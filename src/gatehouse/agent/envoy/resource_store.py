@@ -1,4 +1,4 @@
-"""What Envoy took last, on disk: one SQLite file, so that a write costs what changed."""
+"""Resources that Envoy accepted last, in a SQLite file, so a write costs only what changed."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ CREATE TABLE IF NOT EXISTS resources (
 
 
 class ResourceStore:
-    """The file at ``path``, of one process and one thread at a time. Readable by its owner only."""
+    """The file at `path`, for one process and one thread at a time. Readable by its owner only."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it; one that cannot be read is begun anew. Raises OSError."""
+        """Open or create the file. An unreadable one is replaced. Raises OSError."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._connection, self._found = self._open()
+            self._connection, self._loaded = self._open()
         except sqlite3.DatabaseError as error:
-            log.warning("kept resources lost", path=str(path), reason=str(error))
+            log.warning("stored resources lost", path=str(path), error=str(error))
             for suffix in ("", "-wal", "-shm"):
                 Path(f"{path}{suffix}").unlink(missing_ok=True)
-            self._connection, self._found = self._open()
+            self._connection, self._loaded = self._open()
 
     def _open(self) -> tuple[sqlite3.Connection, ResourceSet]:
-        # SQLite gives its other files the mode of this one, which may hold private keys.
+        # SQLite's other files get the mode of this one, which may contain private keys.
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         self._path.chmod(0o600)
         try:
             connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         except sqlite3.OperationalError as error:
             raise OSError(f"{self._path}: {error}") from error
-        # A power cut may cost the last writes, never the file.
+        # A power failure may lose the last writes, but never the file.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(_SCHEMA)
@@ -53,20 +53,20 @@ class ResourceStore:
         return connection, ResourceSet(Resource(*row) for row in rows)
 
     def load(self) -> ResourceSet:
-        """Give what was there when it was opened; once, since it need not stay in memory."""
-        found, self._found = self._found, ResourceSet()
-        return found
+        """Return the content at opening. Only the first call does, to free the memory."""
+        loaded, self._loaded = self._loaded, ResourceSet()
+        return loaded
 
     def write(self, changes: Iterable[AcceptedChange]) -> None:
-        """Keep changes, all or none; raises OSError."""
-        gone = "DELETE FROM resources WHERE type_url = ? AND name = ?"
-        new = "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, ?)"
+        """Write changes in one transaction. Raises OSError."""
+        delete = "DELETE FROM resources WHERE type_url = ? AND name = ?"
+        insert = "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, ?)"
         try:
             self._connection.execute("BEGIN")
             for change in changes:
-                self._connection.executemany(gone, change.gone)
+                self._connection.executemany(delete, change.gone)
                 rows = ((each.type_url, each.name, each.version, each.body) for each in change.new)
-                self._connection.executemany(new, rows)
+                self._connection.executemany(insert, rows)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             if self._connection.in_transaction:

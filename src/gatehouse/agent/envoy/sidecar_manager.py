@@ -1,4 +1,4 @@
-"""Has companions of an Envoy do what the control plane describes, and tells it what they refuse."""
+"""Applies sidecar configurations received over ADS and reports rejected ones as NACKs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from gatehouse.agent import secure_files
-from gatehouse.agent.envoy.paths import Places
+from gatehouse.agent.envoy.paths import Paths
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.sidecars import ConfigRejectedError, SidecarError, SidecarProcess
 from gatehouse.dataplane.xds import sidecar_configs
@@ -20,142 +20,147 @@ from gatehouse.dataplane.xds.resources import Resource
 log = structlog.get_logger("gatehouse.agent")
 
 RETRY_SECONDS = 10.0
-"""After so long a companion that failed is tried again."""
+"""Time in seconds after which a failed sidecar is configured again."""
 
 
 class SidecarManager:
-    """The companions of one Envoy. ``flush``: called when there is something to answer."""
+    """Sidecars of one Envoy. `flush` is called when there is a result to send."""
 
     def __init__(
         self,
-        owners: Sequence[SidecarProcess],
-        places: Places,
+        processes: Sequence[SidecarProcess],
+        paths: Paths,
         relay: Relay,
         flush: Callable[[], None],
     ) -> None:
-        self.owners = owners
-        self._places = places
+        self.processes = processes
+        self._paths = paths
         self._relay = relay
         self._flush = flush
         self._woken = asyncio.Event()
-        self._told: Mapping[str, Resource] | None = None
-        self._served: dict[str, dict[str, Resource]] = {each.name: {} for each in owners}
-        """What each companion was seen to take, by name of the resource."""
+        self._applied: Mapping[str, Resource] | None = None
+        self._served: dict[str, dict[str, Resource]] = {each.name: {} for each in processes}
+        """Configurations that each sidecar accepted, by name of the resource."""
         self._failed = False
-        """Whether a companion failed, which says nothing of what it was told."""
+        """True if a sidecar failed, which says nothing about the validity of its configurations."""
 
     def wake(self) -> None:
-        """See whether something else is described."""
+        """Check whether the configurations changed."""
         self._woken.set()
 
-    async def begin(self) -> None:
-        """Adopt companions that an earlier agent started, and have them do what was described."""
-        # Those that run have read what they were told; it may be of resources that are there no
-        # more.
-        shutil.rmtree(self._places.described, ignore_errors=True)
-        for owner in self.owners:
-            owner.adopt()
-        await self._tell()
+    async def start(self) -> None:
+        """Adopt running sidecars and apply the stored configurations."""
+        # Running sidecars have already read their configurations, whose resources may be gone.
+        shutil.rmtree(self._paths.sidecar_configs, ignore_errors=True)
+        for process in self.processes:
+            process.adopt()
+        await self._apply()
 
     async def run(self) -> None:
-        """Have companions do what is described, whenever that changes, until cancelled."""
+        """Apply configurations whenever they change, until cancelled."""
         while True:
             self._woken.clear()
-            if self._relay.described is not self._told:
-                await self._tell()
+            if self._relay.sidecar_configs is not self._applied:
+                await self._apply()
                 continue
             try:
                 async with asyncio.timeout(RETRY_SECONDS if self._failed else None):
                     await self._woken.wait()
             except TimeoutError:
-                # What was refused because of a failure is to be heard again.
-                self._relay.doubtful = True
-                await self._tell()
+                # A new stream makes the control plane send what was rejected because of a failure.
+                self._relay.needs_resubscribe = True
+                await self._apply()
 
-    async def _tell(self) -> None:
-        wanted, refused = self._relay.described, dict[str, str]()
+    async def _apply(self) -> None:
+        desired, rejected = self._relay.sidecar_configs, dict[str, str]()
         self._failed = False
-        by_companion: dict[str, dict[str, Resource]] = {each.name: {} for each in self.owners}
-        for name, each in wanted.items():
-            described = by_companion.get(sidecar_configs.companion(each))
-            reason = "this agent has no such companion" if described is None else self._write(each)
+        by_sidecar: dict[str, dict[str, Resource]] = {each.name: {} for each in self.processes}
+        for name, each in desired.items():
+            configs = by_sidecar.get(sidecar_configs.companion(each))
+            reason = "this agent has no such sidecar" if configs is None else self._write(each)
             if reason:
-                refused[name] = reason
-            elif described is not None:
-                described[name] = each
-        for owner in self.owners:
-            refused |= await self._serve(owner, by_companion[owner.name])
-        for name, reason in refused.items():
-            log.warning("companion does not do what is described", resource=name, reason=reason)
-        newest = self._relay.described is wanted
-        self._relay.on_sidecar_result(wanted, refused)
-        self._told = self._relay.described if newest else wanted
-        self._sweep(wanted)
+                rejected[name] = reason
+            elif configs is not None:
+                configs[name] = each
+        for process in self.processes:
+            rejected |= await self._serve(process, by_sidecar[process.name])
+        for name, reason in rejected.items():
+            log.warning("sidecar configuration rejected", resource=name, reason=reason)
+        newest = self._relay.sidecar_configs is desired
+        self._relay.on_sidecar_result(desired, rejected)
+        self._applied = self._relay.sidecar_configs if newest else desired
+        self._sweep(desired)
         self._flush()
 
-    async def _serve(self, owner: SidecarProcess, wanted: dict[str, Resource]) -> dict[str, str]:
-        """Have a companion do what is wanted; gives what it does not, and why."""
-        served = self._served[owner.name]
-        if not (wanted or served or owner.running):
+    async def _serve(self, process: SidecarProcess, desired: dict[str, Resource]) -> dict[str, str]:
+        """Apply the desired configurations to one sidecar.
+
+        Return reasons of rejected ones by name.
+        """
+        served = self._served[process.name]
+        if not (desired or served or process.running):
             return {}
         try:
-            await owner.serve(*self._directories(wanted))
+            await process.serve(*self._directories(desired))
         except ConfigRejectedError:
-            good = {name: each for name, each in served.items() if name in wanted}
-            return await self._serve_each(owner, good, wanted)
+            accepted = {name: each for name, each in served.items() if name in desired}
+            return await self._serve_each(process, accepted, desired)
         except SidecarError as error:
             self._failed = True
-            return dict.fromkeys(wanted, str(error))
-        self._served[owner.name] = dict(wanted)
+            return dict.fromkeys(desired, str(error))
+        self._served[process.name] = dict(desired)
         return {}
 
     async def _serve_each(
-        self, owner: SidecarProcess, good: dict[str, Resource], wanted: dict[str, Resource]
+        self, process: SidecarProcess, accepted: dict[str, Resource], desired: dict[str, Resource]
     ) -> dict[str, str]:
-        """Have it do all that it does not refuse."""
-        refused: dict[str, str] = {}
-        for name, each in wanted.items():
-            if good.get(name) != each:
-                tried = {**good, name: each}
+        """Apply configurations one by one, after a rejection.
+
+        Return reasons of rejected ones by name.
+        """
+        rejected: dict[str, str] = {}
+        for name, each in desired.items():
+            if accepted.get(name) != each:
+                candidate = {**accepted, name: each}
                 try:
-                    await owner.serve(*self._directories(tried))
-                    good = tried
+                    await process.serve(*self._directories(candidate))
+                    accepted = candidate
                 except SidecarError as error:
-                    refused[name] = str(error)
+                    rejected[name] = str(error)
                     self._failed |= not isinstance(error, ConfigRejectedError)
         try:
-            await owner.serve(*self._directories(good))
+            await process.serve(*self._directories(accepted))
         except SidecarError as error:
             self._failed = True
-            log.warning(f"{owner.name} does not serve", reason=str(error))
-        self._served[owner.name] = good
-        return refused
+            log.warning(f"{process.name} not configured", error=str(error))
+        self._served[process.name] = accepted
+        return rejected
 
     def _directories(self, resources: Mapping[str, Resource]) -> list[Path]:
         return [self._directory(each) for _, each in sorted(resources.items())]
 
-    def _directory(self, found: Resource) -> Path:
-        name = hashlib.sha256(f"{found.name}\0{found.version}".encode()).hexdigest()[:32]
-        return self._places.described / sidecar_configs.companion(found) / name
+    def _directory(self, resource: Resource) -> Path:
+        name = hashlib.sha256(f"{resource.name}\0{resource.version}".encode()).hexdigest()[:32]
+        return self._paths.sidecar_configs / sidecar_configs.companion(resource) / name
 
-    def _write(self, found: Resource) -> str:
-        """Write what a companion is told, unless it is there; gives why it cannot be."""
-        directory = self._directory(found)
+    def _write(self, resource: Resource) -> str:
+        """Write a configuration unless it exists. Return why that failed, empty if it did not."""
+        directory = self._directory(resource)
         if directory.is_dir():
             return ""
         try:
-            described = sidecar_configs.files(found)
-            made = directory.with_suffix(".new")
-            shutil.rmtree(made, ignore_errors=True)
-            secure_files.make_private_dir(made)
-            for path, content in described.items():
-                secure_files.make_private_dir((made / path).parent)
-                secure_files.write_private_file(made / path, content)
-            # What a machine trusts is named alike in all that proxies and companions are told.
-            trusted = made / self._places.system_trust.name
-            if not trusted.exists():
-                trusted.symlink_to(self._places.system_trust)
-            made.rename(directory)
+            files = sidecar_configs.files(resource)
+            staged = directory.with_suffix(".new")
+            shutil.rmtree(staged, ignore_errors=True)
+            secure_files.make_private_dir(staged)
+            for path, content in files.items():
+                secure_files.make_private_dir((staged / path).parent)
+                secure_files.write_private_file(staged / path, content)
+            # The system's CA certificates have the same name in every configuration.
+            system_trust = staged / self._paths.system_trust.name
+            if not system_trust.exists():
+                system_trust.symlink_to(self._paths.system_trust)
+            staged.rename(directory)
         except ValueError as error:
             return str(error)
         except OSError as error:
@@ -163,10 +168,12 @@ class SidecarManager:
             return f"{error.strerror}: {error.filename}"
         return ""
 
-    def _sweep(self, told: Mapping[str, Resource]) -> None:
-        """Remove what no companion is told any more."""
-        used = [told, self._relay.described, *self._served.values()]
-        kept = {self._directory(each) for resources in used for each in resources.values()}
-        for found in self._places.described.glob("*/*"):
-            if found not in kept:
-                shutil.rmtree(found, ignore_errors=True)
+    def _sweep(self, applied: Mapping[str, Resource]) -> None:
+        """Remove configurations that no sidecar uses."""
+        used = [applied, self._relay.sidecar_configs, *self._served.values()]
+        used_directories = {
+            self._directory(each) for resources in used for each in resources.values()
+        }
+        for directory in self._paths.sidecar_configs.glob("*/*"):
+            if directory not in used_directories:
+                shutil.rmtree(directory, ignore_errors=True)

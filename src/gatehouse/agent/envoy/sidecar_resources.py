@@ -1,4 +1,4 @@
-"""What companions are to do, as the control plane describes it, and what it is answered. Pure."""
+"""State of the sidecar configuration resource type: received and accepted versions. No I/O."""
 
 from __future__ import annotations
 
@@ -11,59 +11,68 @@ from gatehouse.dataplane.xds.subscription import UNKNOWN_VERSION
 
 
 class SidecarResult(msgspec.Struct, frozen=True):
-    """What became of what the control plane described last."""
+    """Result of the newest sidecar configurations."""
 
     nonce: str
-    """Of its response; empty: it awaits no answer."""
-    taken: tuple[Resource, ...]
-    gone: tuple[Key, ...]
-    refused: Mapping[str, str]
-    """Reasons, by name, as far as that response told of these."""
+    """Nonce of the response to answer. Empty: none."""
+    accepted: tuple[Resource, ...]
+    removed: tuple[Key, ...]
+    rejected: Mapping[str, str]
+    """Reasons by name, for resources of that response."""
 
 
 class SidecarResources:
-    """The newest descriptions, and those that companions took last."""
+    """The newest sidecar configurations, and those that sidecars accepted last."""
 
-    def __init__(self, kept: Iterable[Resource]) -> None:
-        self.wanted: Mapping[str, Resource] = {each.name: each for each in kept}
-        """By name; another object after each change."""
-        self._good = self.wanted
+    def __init__(self, stored: Iterable[Resource]) -> None:
+        self.desired: Mapping[str, Resource] = {resource.name: resource for resource in stored}
+        """Desired configurations by name. Replaced by a new object at each change."""
+        self._accepted = self.desired
         self._nonce = ""
         self._names: frozenset[str] = frozenset()
 
     def versions(self) -> dict[str, str]:
-        """Give what the control plane is told is there already, by name."""
-        agreed = {
-            name: each.version for name, each in self._good.items() if self.wanted.get(name) == each
+        """Return the versions to report to the control plane, by name."""
+        known = {
+            name: resource.version
+            for name, resource in self._accepted.items()
+            if self.desired.get(name) == resource
         }
-        return dict.fromkeys((*self._good, *self.wanted), UNKNOWN_VERSION) | agreed
+        return dict.fromkeys((*self._accepted, *self.desired), UNKNOWN_VERSION) | known
 
     def forget_stream(self) -> None:
-        """Take note that nobody awaits an answer any more."""
+        """Forget the pending response, because its stream has ended."""
         self._nonce = ""
 
-    def on_response(self, nonce: str, new: Iterable[Resource], gone: Iterable[str]) -> None:
-        """Take in what the control plane says."""
-        told = {each.name: each for each in new}
-        left = {*gone}
-        kept = {name: each for name, each in self.wanted.items() if name not in left}
-        self.wanted = kept | told
-        self._nonce, self._names = nonce, frozenset(told) | left
+    def on_response(self, nonce: str, new: Iterable[Resource], removed: Iterable[str]) -> None:
+        """Apply a response of the control plane."""
+        updated = {resource.name: resource for resource in new}
+        dropped = {*removed}
+        remaining = {
+            name: resource for name, resource in self.desired.items() if name not in dropped
+        }
+        self.desired = remaining | updated
+        self._nonce, self._names = nonce, frozenset(updated) | dropped
 
     def on_result(
-        self, told: Mapping[str, Resource], refused: Mapping[str, str]
+        self, applied: Mapping[str, Resource], rejected: Mapping[str, str]
     ) -> SidecarResult | None:
-        """Take note of what companions did with ``told``; None: there is something newer by now."""
-        if told is not self.wanted:
+        """Record what sidecars did with `applied`. Return None if newer configurations arrived."""
+        if applied is not self.desired:
             return None
-        good = {
-            name: each
-            for name, each in {**told, **{name: self._good.get(name) for name in refused}}.items()
-            if each is not None
+        accepted = {
+            name: resource
+            for name, resource in {
+                **applied,
+                **{name: self._accepted.get(name) for name in rejected},
+            }.items()
+            if resource is not None
         }
-        taken = tuple(each for name, each in good.items() if self._good.get(name) != each)
-        gone = tuple((SIDECAR_CONFIG, name) for name in self._good.keys() - good.keys())
+        changed = tuple(
+            resource for name, resource in accepted.items() if self._accepted.get(name) != resource
+        )
+        removed = tuple((SIDECAR_CONFIG, name) for name in self._accepted.keys() - accepted.keys())
         nonce, self._nonce = self._nonce, ""
-        self.wanted = self._good = good
-        reasons = {name: why for name, why in refused.items() if name in self._names}
-        return SidecarResult(nonce, taken, gone, reasons)
+        self.desired = self._accepted = accepted
+        reasons = {name: reason for name, reason in rejected.items() if name in self._names}
+        return SidecarResult(nonce, changed, removed, reasons)

@@ -1,4 +1,4 @@
-"""The relay's end towards the control plane."""
+"""Client end of the relay: the ADS stream to the control plane."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKOFF = Backoff(first=0.25, max_seconds=10.0)
 
 
 class Upstream:
-    """Keeps one stream to the control plane. ``wake``: called when Envoy may have to be told."""
+    """Keeps one stream to the control plane. `wake` is called after each response."""
 
     def __init__(self, options: Options, relay: Relay, wake: Callable[[], None]) -> None:
         self._reconnecting = ReconnectLoop(options.server_host, BACKOFF)
@@ -35,24 +35,24 @@ class Upstream:
         self._woken = asyncio.Event()
 
     def flush(self) -> None:
-        """Say what the relay has to say to the control plane."""
+        """Send the pending requests of the relay."""
         self._woken.set()
 
     @property
     def connected(self) -> bool:
-        """Whether the control plane has taken up the stream."""
+        """Return whether the control plane has accepted the stream."""
         return self._reconnecting.connected
 
     async def run(self) -> None:
-        """Stay connected until cancelled. Nothing the control plane does ends this."""
-        await self._reconnecting.run(self._converse)
+        """Stay connected until cancelled. No error of the control plane ends this."""
+        await self._reconnecting.run(self._connect_once)
 
-    async def _converse(self) -> None:
+    async def _connect_once(self) -> None:
         while self._relay.node is None:
-            # Nothing can be asked before Envoy has said who it is.
+            # The first request needs Envoy's node message.
             await self._wait()
         channel = open_channel(self._options)
-        asking: asyncio.Task[None] | None = None
+        sending: asyncio.Task[None] | None = None
         try:
             method: Any = channel.stream_stream(
                 METHOD,
@@ -60,32 +60,34 @@ class Upstream:
                 response_deserializer=discovery_pb2.DeltaDiscoveryResponse.FromString,
             )
             call = method(metadata=self._metadata())
-            # Of a call that is refused there is none; one that is taken up may have nothing to say.
+            # A rejected call has no initial metadata. An accepted one may not get a response soon.
             if delta.INITIAL_RESPONSE in tuple(await call.initial_metadata() or ()):
                 self._reconnecting.established()
             self._relay.connected()
-            asking = asyncio.create_task(self._say(call))
-            async for response in self._responses(call, asking):
+            sending = asyncio.create_task(self._send_requests(call))
+            async for response in self._responses(call, sending):
                 self._reconnecting.established()
                 self._relay.on_message(response)
                 self._woken.set()
                 self._wake()
         finally:
-            if asking is not None:
-                asking.cancel()
-                await asyncio.gather(asking, return_exceptions=True)
+            if sending is not None:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
             await channel.close()
 
     async def _responses(
-        self, call: Any, asking: asyncio.Task[None]
+        self, call: Any, sending: asyncio.Task[None]
     ) -> AsyncIterator[discovery_pb2.DeltaDiscoveryResponse]:
-        """Give what comes until the stream ends, or the control plane is to be asked anew."""
+        """Yield responses until the stream ends or a new stream is needed."""
         reading: asyncio.Task[Any] = asyncio.ensure_future(call.read())
         try:
             while True:
-                done, _ = await asyncio.wait({reading, asking}, return_when=asyncio.FIRST_COMPLETED)
-                if asking in done:
-                    asking.result()
+                done, _ = await asyncio.wait(
+                    {reading, sending}, return_when=asyncio.FIRST_COMPLETED
+                )
+                if sending in done:
+                    sending.result()
                     return
                 response = reading.result()
                 if response is grpc.aio.EOF:
@@ -96,17 +98,17 @@ class Upstream:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _say(self, call: Any) -> None:
-        """Say what there is to say; returns when the control plane is to be asked anew."""
+    async def _send_requests(self, call: Any) -> None:
+        """Send requests until a new stream is needed."""
         while True:
-            while self._relay.asks:
+            while self._relay.requests:
                 try:
-                    await call.write(self._relay.asks.pop(0))
+                    await call.write(self._relay.requests.pop(0))
                 except asyncio.InvalidStateError:
-                    # The call has ended, and reading from it says why.
+                    # The call has ended. Reading from it raises the reason.
                     await asyncio.Event().wait()
-            if self._relay.doubtful:
-                log.warning("what was said to be taken is not; asking the control plane anew")
+            if self._relay.needs_resubscribe:
+                log.warning("acknowledged resources missing, resubscribing")
                 return
             await self._wait()
 

@@ -1,4 +1,4 @@
-"""From a wanted set of files to what NGINX serves: by name, by a confirmed reload, or back."""
+"""Applies file sets to NGINX by an endpoint update, or by a reload with rollback."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import structlog
 
-from gatehouse.agent.nginx import confirmation, upstreams
+from gatehouse.agent.nginx import confirmation
 from gatehouse.agent.nginx.apply_steps import ApplyResult, OnStep, Step, Steps
 from gatehouse.agent.nginx.manifests import Entry, Manifest
-from gatehouse.agent.nginx.paths import Places
+from gatehouse.agent.nginx.paths import Paths
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.staging import ApplyError, Stager
 from gatehouse.agent.nginx.supervisor import Supervisor
-from gatehouse.agent.nginx.upstreams import UpdateRejectedError, Upstreams
+from gatehouse.agent.nginx.upstreams import UpdateRejectedError, Upstreams, only_endpoints_differ
 from gatehouse.agent.sidecars import SidecarError, SidecarProcess
 
 log = structlog.get_logger("gatehouse.agent")
 
 SEED_REMOVAL_IDLE_SECONDS = 5.0
-"""How long nothing is to be applied before a reload only leaves out what is needed no more."""
+"""Time in seconds without an apply before a reload that only removes obsolete seeds."""
 
 RESYNC_SECONDS = 10.0
-STEP_MAX = 60.0
-"""Seconds between looks at what NGINX has: always, and after failures."""
+MAX_RESYNC_SECONDS = 60.0
+"""Pause in seconds between comparisons of NGINX's endpoints: normal, and maximum after failures."""
 
 EMPTY = Manifest(version="", entries=())
 
@@ -38,69 +38,69 @@ def _failed(error: Exception) -> ApplyResult:
 
 
 Fetch = Callable[[Sequence[Entry]], Awaitable[None]]
-"""Brings missing contents into the store; raises :class:`ApplyError` if it cannot."""
+"""Downloads missing contents into the store. Raises :class:`ApplyError` if it cannot."""
 
 
 class Applier:
-    """Applies one manifest at a time; the caller sees to that."""
+    """Applies one manifest at a time; concurrent calls wait."""
 
     def __init__(
         self,
         stager: Stager,
-        places: Places,
-        generations: RevisionStore,
+        paths: Paths,
+        revisions: RevisionStore,
         supervisor: Supervisor,
-        known: Upstreams,
-        companions: Sequence[SidecarProcess],
+        upstreams: Upstreams,
+        sidecars: Sequence[SidecarProcess],
         on_step: OnStep = lambda _step: None,
     ) -> None:
         self.confirmed: str | None = None
-        """The version seen to be served, with its endpoints; None: that is not known."""
+        """Version confirmed to be served with its endpoints. None: unknown."""
         self.seen: str | None = None
-        """The version that workers answer with; empty: that without any bundle."""
+        """Version that the workers report. Empty: NGINX runs without a file set. None: unknown."""
         self.reloads = 0
         self.endpoint_updates = 0
-        """How often endpoints reached NGINX without a reload."""
+        """Number of endpoint updates without a reload."""
         self.applies = self.failures = 0
-        """How often something new was asked for, and how often that could not be served."""
+        """Number of applies, and of those that failed."""
         self.steps = Steps(on_step)
         self._stager = stager
-        self._places = places
-        self._generations = generations
+        self._paths = paths
+        self._revisions = revisions
         self._supervisor = supervisor
         self._confirm = functools.partial(
-            confirmation.wait_confirmed, supervisor, places.version_socket
+            confirmation.wait_confirmed, supervisor, paths.version_socket
         )
-        self._live = known
-        self._companions = companions
-        self._turn = asyncio.Lock()
+        self._upstreams = upstreams
+        self._sidecars = sidecars
+        self._lock = asyncio.Lock()
         self._applied_at = 0.0
         supervisor.before_start = self._seed
 
     async def start(self) -> None:
-        """Adopt a running NGINX, or choose the generation to start with: the last that passes."""
-        await asyncio.to_thread(self._generations.prepare)
+        """Adopt a running NGINX, or select the newest revision that passes the test."""
+        await asyncio.to_thread(self._revisions.prepare)
         adopted = await self._supervisor.adopt()
-        current = self._generations.current()
+        current = self._revisions.current()
         if not adopted or current is None:
             await self._select_revision()
-            current = self._generations.current()
+            current = self._revisions.current()
         assert current is not None
-        self._live.adopt(self._generations.manifest(current))
-        for companion in self._companions:
-            companion.adopt()
+        self._upstreams.adopt(self._revisions.manifest(current))
+        for sidecar in self._sidecars:
+            sidecar.adopt()
         await self._update_sidecars()
 
     async def ensure_serving(self) -> None:
-        """See to it that the current generation is served; call when the supervisor runs."""
-        current = self._generations.current()
+        """Ensure that the current revision is served. Call while the supervisor runs."""
+        current = self._revisions.current()
         assert current is not None
-        manifest = self._generations.manifest(current)
+        manifest = self._revisions.manifest(current)
         position = self._supervisor.error_log.position()
-        answer = await confirmation.served_version(self._places.version_socket)
+        served = await confirmation.served_version(self._paths.version_socket)
         old: frozenset[int] = frozenset()
-        if self._supervisor.running and answer is not None and answer[0] != manifest.served:
-            # The agent was killed between swapping the link and reloading.
+        if self._supervisor.running and served is not None and served[0] != manifest.served:
+            # The previous agent was killed between switching the link and reloading.
             old = self._supervisor.reload()
         error = await self._confirm(manifest.served, old, position, confirmation.BASE_SECONDS)
         if error:
@@ -110,157 +110,156 @@ class Applier:
         with contextlib.suppress(UpdateRejectedError):
             await self._push_endpoints(manifest)
         log.info("serving", version=manifest.version)
-        former = [number for number in self._generations.numbers() if number < current]
-        await asyncio.to_thread(self._generations.keep, current, *former[-1:])
-        if manifest.nameserver != self._live.port:
-            # Somebody else has the port at which its upstreams ask.
+        older = [number for number in self._revisions.numbers() if number < current]
+        await asyncio.to_thread(self._revisions.keep, current, *older[-1:])
+        if manifest.nameserver != self._upstreams.port:
+            # Another process has the port that its upstreams query.
             await self._reload(manifest)
 
     async def _recover(self, current: int, error: str) -> None:
-        """Go back to what was served, if the agent was killed before it knew that this is not."""
-        proven = self._generations.last_known_good()
-        log.warning("not serving", generation=current, proven=proven, reason=error)
-        if proven in (None, current) or error.startswith(confirmation.TIMEOUT_MESSAGE):
+        """Return to the last known good revision if the current one was never confirmed."""
+        good = self._revisions.last_known_good()
+        log.warning("revision not served", revision=current, last_known_good=good, error=error)
+        if good in (None, current) or error.startswith(confirmation.TIMEOUT_MESSAGE):
             return
-        self._live.adopt(self._generations.manifest(proven))
-        await self._roll_back(proven, confirmation.BASE_SECONDS)
+        self._upstreams.adopt(self._revisions.manifest(good))
+        await self._roll_back(good, confirmation.BASE_SECONDS)
 
     async def drop_seeds(self) -> None:
-        """Reload without what upstreams began with once they need it no more, until cancelled."""
+        """Remove seeds by a reload once NGINX no longer needs them, until cancelled."""
         while True:
             await asyncio.sleep(1.0)
-            async with self._turn:
-                current = self._generations.current()
-                if (
-                    current is None
-                    or time.monotonic() - self._applied_at < SEED_REMOVAL_IDLE_SECONDS
-                ):
+            async with self._lock:
+                current = self._revisions.current()
+                idle = time.monotonic() - self._applied_at
+                if current is None or idle < SEED_REMOVAL_IDLE_SECONDS:
                     continue
-                manifest = self._generations.manifest(current)
-                if not self._live.seeds_obsolete(manifest):
+                manifest = self._revisions.manifest(current)
+                if not self._upstreams.seeds_obsolete(manifest):
                     continue
-                outcome = await self._reload(manifest)
+                result = await self._reload(manifest)
                 self._applied_at = time.monotonic()
-                log.info("seeds left out", upstreams=len(manifest.seeds), error=outcome.error)
+                log.info("seeds removed", upstreams=len(manifest.seeds), error=result.error)
 
     async def reconcile_endpoints(self) -> None:
-        """Set right, again and again, what others change in a running NGINX, until cancelled."""
+        """Correct endpoints that others changed in a running NGINX, until cancelled."""
         pause = RESYNC_SECONDS
         while True:
             await asyncio.sleep(pause)
-            async with self._turn:
-                current = self._generations.current()
+            async with self._lock:
+                current = self._revisions.current()
                 if current is None or self.seen is None or not self._supervisor.running:
                     continue
                 try:
-                    await self._push_endpoints(self._generations.manifest(current))
+                    await self._push_endpoints(self._revisions.manifest(current))
                     pause = RESYNC_SECONDS
                 except UpdateRejectedError:
-                    pause = min(2 * pause, STEP_MAX)
+                    pause = min(2 * pause, MAX_RESYNC_SECONDS)
 
-    async def run_exclusively(self, act: Callable[[], Awaitable[ApplyResult]]) -> ApplyResult:
-        """Do something else to NGINX, when nothing is being applied."""
-        async with self._turn:
-            return await act()
+    async def run_exclusively(self, operation: Callable[[], Awaitable[ApplyResult]]) -> ApplyResult:
+        """Run another operation on NGINX while nothing is being applied."""
+        async with self._lock:
+            return await operation()
 
     async def _push_endpoints(self, manifest: Manifest) -> None:
-        """See to it that NGINX has the endpoints of a generation whose text it has."""
+        """Synchronize the endpoints of a loaded revision. Raises UpdateRejectedError."""
         try:
-            await self._live.reconcile(manifest)
+            await self._upstreams.reconcile(manifest)
         except (UpdateRejectedError, OSError, ValueError) as error:
-            log.warning("endpoints not in step", reason=str(error))
+            log.warning("endpoints not synchronized", error=str(error))
             raise UpdateRejectedError(str(error)) from error
         if manifest.served == self.seen:
             self.confirmed = manifest.version
 
     async def _select_revision(self) -> None:
-        proven, numbers = self._generations.last_known_good(), self._generations.numbers()
-        # One that was only made, or only tested, may be what the former agent died of.
-        for number in sorted(numbers, key=lambda each: (each == proven, each), reverse=True):
+        good, numbers = self._revisions.last_known_good(), self._revisions.numbers()
+        # A revision that was only staged or tested may be what killed the previous agent.
+        for number in sorted(numbers, key=lambda number: (number == good, number), reverse=True):
             try:
-                self._generations.activate(await self._renewed(number))
+                self._revisions.activate(await self._recreated(number))
             except (ApplyError, OSError, msgspec.DecodeError) as error:
-                log.warning("generation passed over", number=number, reason=str(error))
+                log.warning("revision skipped", revision=number, error=str(error))
                 continue
             return
         staged, _ = await self._stage(EMPTY)
-        self._generations.activate(staged)
+        self._revisions.activate(staged)
 
-    async def _renewed(self, number: int) -> int:
-        """Give one like ``number`` that passes: itself, if the disk takes no other.
+    async def _recreated(self, number: int) -> int:
+        """Return a revision with the files of `number` that passes the test.
 
-        The main file is written anew: binary, user or run directory may have changed.
+        The main file is generated again because binary, user or run directory may have changed. If
+        the disk accepts no new revision, the result is `number` itself.
         """
         try:
-            staged, _ = await self._stage(self._generations.manifest(number))
+            staged, _ = await self._stage(self._revisions.manifest(number))
         except OSError as error:
-            log.warning("generation not made anew", number=number, reason=str(error))
+            log.warning("revision not recreated", revision=number, error=str(error))
             await asyncio.to_thread(self._stager.test, number)
             return number
         return staged
 
     def _seed(self) -> None:
-        """Have a new master begin with the endpoints there are now: it has learned none yet."""
-        current = self._generations.current()
+        """Write the current endpoints as seeds for a new master, which has resolved none yet."""
+        current = self._revisions.current()
         assert current is not None
-        manifest = self._generations.manifest(current)
-        self._live.before_restart(manifest)
-        seeds = self._live.seeds(manifest)
+        manifest = self._revisions.manifest(current)
+        self._upstreams.before_restart(manifest)
+        seeds = self._upstreams.seeds(manifest)
         if seeds != manifest.seeds:
             try:
-                self._generations.activate(self._stager.make(manifest, seeds, self._live.port))
+                self._revisions.activate(self._stager.make(manifest, seeds, self._upstreams.port))
             except OSError as error:
-                # Better late, for it asks at once, than not at all.
-                log.warning("nginx begins without the newest endpoints", reason=str(error))
+                # Start anyway: NGINX queries the newest endpoints right after its start.
+                log.warning("seeds not updated before start", error=str(error))
 
     async def apply(self, manifest: Manifest, fetch: Fetch) -> ApplyResult:
-        """Apply ``manifest``; never raises for what a configuration can cause."""
-        async with self._turn:
+        """Apply `manifest`. Never raises for an error that a configuration can cause."""
+        async with self._lock:
             if manifest.version == self.confirmed and self._is_current(manifest):
                 return ApplyResult("Config apply successful, no files to change")
             self.applies += 1
-            outcome = await self._apply(manifest, fetch)
-            self.failures += bool(outcome.error)
-            return outcome
+            result = await self._apply(manifest, fetch)
+            self.failures += bool(result.error)
+            return result
 
     async def _apply(self, manifest: Manifest, fetch: Fetch) -> ApplyResult:
         self.steps.begin()
         try:
-            missing = await asyncio.to_thread(self._generations.missing, manifest.entries)
+            missing = await asyncio.to_thread(self._revisions.missing, manifest.entries)
             await fetch(missing)
             self.steps.reached(Step.FETCHED)
-            log.info("fetched", files=len(missing), bytes=sum(each.size for each in missing))
+            log.info("files fetched", files=len(missing), bytes=sum(file.size for file in missing))
             updated = await self._update(manifest)
         except (ApplyError, UpdateRejectedError, ValueError) as error:
-            # What was fetched stays: it need not be fetched again.
+            # Fetched contents stay, so that a retry need not fetch them again.
             return _failed(error)
         except OSError as error:
-            await asyncio.to_thread(self._generations.sweep, self._generations.numbers())
+            await asyncio.to_thread(self._revisions.sweep, self._revisions.numbers())
             return _failed(error)
         return ApplyResult("Config apply successful") if updated else await self._reload(manifest)
 
     async def _update(self, manifest: Manifest) -> bool:
-        """Bring endpoints to NGINX without a reload, if nothing else differs and it takes them."""
-        current = self._generations.current()
+        """Update endpoints without a reload. Return False if a reload is needed."""
+        current = self._revisions.current()
         if current is None or self.seen is None or not self._supervisor.running:
             return False
-        present = self._generations.manifest(current)
-        if present.served != self.seen or not upstreams.only_endpoints_differ(present, manifest):
+        running = self._revisions.manifest(current)
+        if running.served != self.seen or not only_endpoints_differ(running, manifest):
             return False
-        if not self._live.can_update_without_reload(present, manifest):
+        if not self._upstreams.can_update_without_reload(running, manifest):
             return False
-        amended = msgspec.structs.replace(
-            present, version=manifest.version, entries=manifest.entries, loaded=present.served
+        updated = msgspec.structs.replace(
+            running, version=manifest.version, entries=manifest.entries, loaded=running.served
         )
-        # First on disk: an agent that is killed now must not answer with older ones again.
-        self._generations.update_in_place(current, amended)
+        # Write to disk first: after a kill the next agent must not serve the old endpoints again.
+        self._revisions.update_in_place(current, updated)
         self.steps.reached(Step.AMENDED)
-        if not await self._live.update(manifest):
+        if not await self._upstreams.update(manifest):
             return False
         self.steps.reached(Step.TAKEN)
         self.confirmed = manifest.version
         self.endpoint_updates += 1
-        log.info("endpoints applied", version=manifest.version, seconds=self.steps.seconds)
+        log.info("endpoints updated", version=manifest.version, seconds=self.steps.seconds)
         return True
 
     async def _reload(self, manifest: Manifest) -> ApplyResult:
@@ -268,69 +267,68 @@ class Applier:
             staged, seconds = await self._stage(manifest)
             await self._prepare_sidecars(staged)
             self.steps.reached(Step.ACCOMPANIED)
-            self._live.before_reload(manifest)
+            self._upstreams.before_reload(manifest)
         except (ApplyError, OSError, ValueError) as error:
             return _failed(error)
         self._applied_at = time.monotonic()
-        outcome = await self._activate(
-            staged, manifest.version, confirmation.timeout_seconds(seconds)
-        )
-        if outcome.error:
-            self._live.reload_failed()
-            return outcome
+        timeout = confirmation.timeout_seconds(seconds)
+        result = await self._activate(staged, manifest.version, timeout)
+        if result.error:
+            self._upstreams.reload_failed()
+            return result
         try:
-            await self._live.after_reload(self._generations.manifest(staged))
+            await self._upstreams.after_reload(self._revisions.manifest(staged))
         except UpdateRejectedError as error:
             return _failed(error)
         self.confirmed = manifest.version
         self._applied_at = time.monotonic()
-        return outcome
+        return result
 
     async def _activate(self, staged: int, version: str, seconds: float) -> ApplyResult:
-        previous = self._generations.current()
+        previous = self._revisions.current()
         position = self._supervisor.error_log.position()
         try:
-            self._generations.activate(staged)
-        except OSError as trouble:
+            self._revisions.activate(staged)
+        except OSError as error:
             await self._abandon()
-            return _failed(trouble)
+            return _failed(error)
         self.steps.reached(Step.SWITCHED)
         self.reloads += 1
         old = self._supervisor.reload()
         self.steps.reached(Step.RELOADED)
-        answered = functools.partial(self.steps.reached, Step.ANSWERED)
-        error = await self._confirm(version, old, position, seconds, answered)
-        if not error:
+        on_first = functools.partial(self.steps.reached, Step.ANSWERED)
+        failure = await self._confirm(version, old, position, seconds, on_first)
+        if not failure:
             self.steps.reached(Step.CONFIRMED)
             self.seen, self.confirmed = version, None
             await self._update_sidecars()
-            await asyncio.to_thread(self._generations.keep, staged, previous)
+            await asyncio.to_thread(self._revisions.keep, staged, previous)
             self.steps.reached(Step.SWEPT)
-            log.info("applied", version=version, seconds=self.steps.seconds)
+            log.info("configuration applied", version=version, seconds=self.steps.seconds)
             return ApplyResult("Config apply successful")
-        log.warning("apply failed", version=version, reason=error)
+        log.warning("apply failed", version=version, error=failure)
         self.steps.reached(Step.REFUSED)
         assert previous is not None
-        if why := await self._roll_back(previous, seconds):
-            text = f"config apply error: {error}\nrollback error: {why}"
+        if reason := await self._roll_back(previous, seconds):
+            text = f"config apply error: {failure}\nrollback error: {reason}"
             return ApplyResult("Config apply failed, rollback failed", text)
-        return ApplyResult("Config apply failed, rollback successful", error)
+        return ApplyResult("Config apply failed, rollback successful", failure)
 
     async def _roll_back(self, previous: int, seconds: float) -> str:
-        """Have the former generation served again; returns why it is not, empty when it is."""
+        """Activate the previous revision. Return why it is not served, empty if it is."""
         try:
-            self._generations.activate(previous)
+            self._revisions.activate(previous)
         except OSError as error:
             return str(error)
         self.steps.reached(Step.RETURNED)
-        restored = await self._restore(self._generations.manifest(previous), seconds)
+        restored = await self._restore(self._revisions.manifest(previous), seconds)
         await self._abandon()
-        return "" if restored else "the old version is not served"
+        return "" if restored else "the previous version is not served"
 
     async def _restore(self, manifest: Manifest, seconds: float) -> bool:
-        answer = await confirmation.served_version(self._places.version_socket)
-        if answer is not None and answer[0] == manifest.served:
-            # NGINX refused before it changed anything, so the old workers never stopped.
+        served = await confirmation.served_version(self._paths.version_socket)
+        if served is not None and served[0] == manifest.served:
+            # NGINX failed before it changed anything, so the old workers never stopped.
             if self.seen == manifest.served:
                 return True
         else:
@@ -345,54 +343,54 @@ class Applier:
         return True
 
     async def _prepare_sidecars(self, staged: int) -> None:
-        """Have companions ready for old and new workers; the old ones keep what they have."""
-        directories = [*map(self._generations.directory, [*self._current(), staged])]
+        """Configure the sidecars for old and new workers. Raises ApplyError."""
+        directories = [*map(self._revisions.directory, [*self._current(), staged])]
         try:
-            for companion in self._companions:
-                await companion.serve(*directories)
+            for sidecar in self._sidecars:
+                await sidecar.serve(*directories)
         except SidecarError as error:
             await self._abandon()
             raise ApplyError(str(error)) from error
 
     async def _abandon(self) -> None:
-        """Stay with what is served."""
+        """Keep the current revision and remove obsolete ones."""
         await self._update_sidecars()
-        await asyncio.to_thread(self._generations.sweep, self._current())
+        await asyncio.to_thread(self._revisions.sweep, self._current())
 
     async def _update_sidecars(self) -> None:
-        """Have companions serve the current generation, as far as they can."""
-        for companion in self._companions:
+        """Configure the sidecars for the current revision. Failures are only logged."""
+        for sidecar in self._sidecars:
             try:
-                await companion.serve(*map(self._generations.directory, self._current()))
+                await sidecar.serve(*map(self._revisions.directory, self._current()))
             except SidecarError as error:
-                log.warning(f"{companion.name} does not serve", reason=str(error))
+                log.warning(f"{sidecar.name} not configured", error=str(error))
 
     def _current(self) -> list[int]:
-        current = self._generations.current()
+        current = self._revisions.current()
         return [] if current is None else [current]
 
     def served(self) -> Manifest:
-        """What was seen to be served; empty while that is not known."""
-        current = self._generations.current()
+        """Return the confirmed manifest, or an empty one while that is unknown."""
+        current = self._revisions.current()
         if current is None or self.confirmed is None:
             return EMPTY
-        manifest = self._generations.manifest(current)
+        manifest = self._revisions.manifest(current)
         return manifest if manifest.version == self.confirmed else EMPTY
 
     def _is_current(self, manifest: Manifest) -> bool:
-        current = self._generations.current()
-        return current is not None and self._generations.manifest(current).same(manifest)
+        current = self._revisions.current()
+        return current is not None and self._revisions.manifest(current).same(manifest)
 
     async def _stage(self, manifest: Manifest) -> tuple[int, float]:
-        """Make and test a generation; returns its number and how long the test took."""
-        seeds = await asyncio.to_thread(self._live.seeds, manifest)
-        staged = await asyncio.to_thread(self._stager.make, manifest, seeds, self._live.port)
+        """Create and test a revision. Return its number and the duration of the test in seconds."""
+        seeds = await asyncio.to_thread(self._upstreams.seeds, manifest)
+        staged = await asyncio.to_thread(self._stager.make, manifest, seeds, self._upstreams.port)
         self.steps.reached(Step.STAGED)
-        begun = time.monotonic()
+        started_at = time.monotonic()
         try:
             await asyncio.to_thread(self._stager.test, staged)
         except BaseException:
-            await asyncio.to_thread(self._generations.remove, staged)
+            await asyncio.to_thread(self._revisions.remove, staged)
             raise
         self.steps.reached(Step.TESTED)
-        return staged, time.monotonic() - begun
+        return staged, time.monotonic() - started_at

@@ -1,4 +1,4 @@
-"""The steps of an apply, by name: how long each took, and a place for tests to end the process."""
+"""Named steps of an apply: their durations, and a hook for tests that kill the process."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import msgspec
 
 
 class Step(StrEnum):
-    """What has just been done. An agent may be killed after any of them."""
+    """A completed step. An agent may be killed after any of them."""
 
     FETCHED = "fetched"
-    """Every content is in the store."""
+    """All contents are in the store."""
     STAGED = "staged"
-    """The generation has its name."""
+    """The revision has its final name."""
     TESTED = "tested"
     ACCOMPANIED = "accompanied"
-    """Companions are ready for old and new workers."""
+    """Sidecars are configured for old and new workers."""
     SWITCHED = "switched"
-    """The generation is the current one."""
+    """The revision is the current one."""
     RELOADED = "reloaded"
-    """NGINX was told."""
+    """NGINX has been sent SIGHUP."""
     ANSWERED = "answered"
-    """New workers were seen for the first time."""
+    """A new worker has responded for the first time."""
     CONFIRMED = "confirmed"
-    """New workers were seen to serve it."""
+    """New workers are confirmed to serve the revision."""
     SWEPT = "swept"
-    """What is needed no more is gone from the disk."""
+    """Obsolete files are removed from the disk."""
     TAKEN = "taken"
     """NGINX has the endpoints."""
     AMENDED = "amended"
-    """Other endpoints are on disk, in the generation that is served."""
+    """New endpoints are on disk, in the revision that is served."""
     REFUSED = "refused"
-    """NGINX did not take it up."""
+    """The reload failed."""
     RETURNED = "returned"
-    """The former generation is the current one again."""
+    """The previous revision is the current one again."""
 
 
 class ApplyResult(msgspec.Struct, frozen=True):
@@ -54,30 +54,30 @@ _MEASURED = {
     Step.ANSWERED: "reload",
     Step.CONFIRMED: "confirm",
 }
-"""As :data:`gatehouse.agent.nginx.metrics.STEPS` names them."""
+"""Steps with a histogram, named as in :data:`gatehouse.agent.nginx.metrics.STEPS`."""
 
 
 class Steps:
-    """Times one apply at a time; ``on_step`` is called after each step."""
+    """Durations of one apply at a time. `on_step` is called after each step."""
 
     def __init__(self, on_step: OnStep = lambda _step: None) -> None:
         self.seconds: dict[str, float] = {}
-        """How long each step took, in their order."""
+        """Duration of each completed step in seconds, in order."""
         self.observe: Callable[[str, float], None] = lambda _step, _seconds: None
-        """Told how long those that are measured took."""
+        """Called with name and duration of each measured step."""
         self._on_step = on_step
         self._since = time.monotonic()
 
     def begin(self) -> None:
-        """Time anew."""
+        """Start timing a new apply."""
         self.seconds = {}
         self._since = time.monotonic()
 
     def reached(self, step: Step) -> None:
-        """Note that a step is done."""
+        """Record that a step is complete."""
         now = time.monotonic()
-        took, self._since = now - self._since, now
-        self.seconds[step.value] = round(took, 4)
+        duration, self._since = now - self._since, now
+        self.seconds[step.value] = round(duration, 4)
         if step in _MEASURED:
-            self.observe(_MEASURED[step], took)
+            self.observe(_MEASURED[step], duration)
         self._on_step(step)

@@ -1,4 +1,4 @@
-"""Whether a reload took: new workers serve the version, old ones no longer accept."""
+"""Confirmation of a reload: new workers serve the version, and old ones stopped accepting."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from gatehouse.agent.nginx.supervisor import Supervisor
 from gatehouse.runtime import unix_http
 
 BASE_SECONDS = 3.0
-"""A busy port costs NGINX five attempts of half a second before it says so."""
+"""Base timeout in seconds. NGINX tries a busy port five times, every half second."""
 
 MAX_SECONDS = 30.0
 
 POLL_SECONDS = 0.02
 
 TIMEOUT_MESSAGE = "the reload was not confirmed within"
-"""What is said where nothing speaks against it; it may still come."""
+"""Start of the error after a timeout without an NGINX error. The reload may still take effect."""
 
 REQUIRED_REPLIES = 3
-"""How many new connections in a row must be answered with the new version."""
+"""Number of consecutive new connections that must report the new version."""
 
 
 def timeout_seconds(test_seconds: float) -> float:
-    """How long to wait, given how long ``nginx -t`` took on the same files."""
+    """Return the timeout in seconds, given how long `nginx -t` took on the same files."""
     return min(BASE_SECONDS + 3 * test_seconds, MAX_SECONDS)
 
 
 async def served_version(socket: Path) -> tuple[str, int] | None:
-    """Ask which version is served, and by which worker; None: no answer."""
-    words = (await unix_http.get(socket, "/version") or "").rstrip("\n").split(" ")
-    if len(words) != 2 or not words[1].isdecimal():
+    """Return the served version and the pid of the worker that reported it. None: no response."""
+    fields = (await unix_http.get(socket, "/version") or "").rstrip("\n").split(" ")
+    if len(fields) != 2 or not fields[1].isdecimal():
         return None
-    return words[0], int(words[1])
+    return fields[0], int(fields[1])
 
 
 async def wait_confirmed(
@@ -47,46 +47,48 @@ async def wait_confirmed(
     seconds: float,
     on_first: Callable[[], None] = lambda: None,
 ) -> str:
-    """Wait until ``version`` is what is served; returns why it is not, empty when it is.
+    """Wait until `version` is served. Return why it is not, empty if it is.
 
-    ``old``: the workers to be replaced; ``position``: the error log's end before the reload.
-    ``on_first`` is called when ``version`` seems to be served; that is then made sure of.
+    `old`: the workers to be replaced. `position`: the end of the error log before the reload.
+    `on_first` is called at the first response with `version`, before further responses confirm it.
     """
     deadline = asyncio.get_running_loop().time() + seconds
-    agreed, seen, complaints = 0, False, list[str]()
+    confirmations, responded, errors = 0, False, list[str]()
     while asyncio.get_running_loop().time() < deadline:
         lines, position = supervisor.error_log.lines(position)
-        complaints += emergencies(lines)
-        verdict = _final(complaints)
-        if verdict:
-            return verdict
-        if await _agrees(supervisor, socket, version, old):
-            if not seen:
-                seen = True
+        errors += emergencies(lines)
+        failure = _failure(errors)
+        if failure:
+            return failure
+        if await _is_confirmed(supervisor, socket, version, old):
+            if not responded:
+                responded = True
                 on_first()
-            agreed += 1
-            if agreed == REQUIRED_REPLIES:
+            confirmations += 1
+            if confirmations == REQUIRED_REPLIES:
                 return ""
         else:
-            agreed = 0
+            confirmations = 0
             await asyncio.sleep(POLL_SECONDS)
-    return complaints[0] if complaints else f"{TIMEOUT_MESSAGE} {seconds:.1f} s"
+    return errors[0] if errors else f"{TIMEOUT_MESSAGE} {seconds:.1f} s"
 
 
-async def _agrees(supervisor: Supervisor, socket: Path, version: str, old: frozenset[int]) -> bool:
+async def _is_confirmed(
+    supervisor: Supervisor, socket: Path, version: str, old: frozenset[int]
+) -> bool:
     master = supervisor.master
     # The master starts new workers 100 ms before it retires the old; until then both accept.
     if master is None or not all(has_stopped_accepting(worker) for worker in old):
         return False
-    answer = await served_version(socket)
-    return answer is not None and answer[0] == version and answer[1] in master.workers() - old
+    served = await served_version(socket)
+    return served is not None and served[0] == version and served[1] in master.workers() - old
 
 
-def _final(complaints: list[str]) -> str:
-    for complaint in complaints:
-        if "could not bind" in complaint:
-            # It tells that it gave up, not on which address; the attempts before it do.
-            return next((line for line in complaints if line.startswith("bind()")), complaint)
-        if not complaint.startswith("bind()"):
-            return complaint
+def _failure(errors: list[str]) -> str:
+    for error in errors:
+        if "could not bind" in error:
+            # This line does not name the address; the lines of the failed attempts do.
+            return next((line for line in errors if line.startswith("bind()")), error)
+        if not error.startswith("bind()"):
+            return error
     return ""

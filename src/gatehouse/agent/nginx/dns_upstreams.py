@@ -1,8 +1,8 @@
-"""Endpoints in a running NGINX that asks for them: what it learns, and what it must begin with.
+"""Endpoint updates over DNS: endpoints that NGINX has resolved, and endpoints it needs as seeds.
 
-An upstream that NGINX never had is empty until its first question is answered, and requests fail
-meanwhile. It therefore begins with *seeds*, the same endpoints in its configuration, which a later
-reload leaves out: it hands on to an upstream of the same name what was learned, so none is missed.
+A new upstream is empty until its first DNS query is answered, and requests fail meanwhile. So it
+starts with *seeds*, the same endpoints in its configuration. A later reload removes them: NGINX
+passes resolved endpoints on to an upstream of the same name, so no endpoint is lost.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from gatehouse.dataplane.endpoints import Endpoints
 
 log = structlog.get_logger("gatehouse.agent")
 
-TAKEN_SECONDS = 7.0
-"""How long NGINX may take to ask for a change; it repeats a question that was lost after 5 s."""
+UPDATE_TIMEOUT_SECONDS = 7.0
+"""Time in seconds for NGINX to query a change. It repeats a lost query after 5 s."""
 
-LOADED_SECONDS = 2.0
-"""The same for workers that begin, who ask at once."""
+START_TIMEOUT_SECONDS = 2.0
+"""Time in seconds for new workers to query a change. They query right after their start."""
 
 
 class DNSUpstreams:
-    """The endpoints of the generation that is served, and how much of them NGINX has learned.
+    """Endpoints of the served revision, and which of them NGINX has resolved.
 
     Implements :class:`~gatehouse.agent.nginx.upstreams.Upstreams`.
     """
 
-    def __init__(self, nameserver: Nameserver, generations: RevisionStore) -> None:
+    def __init__(self, nameserver: Nameserver, revisions: RevisionStore) -> None:
         self._nameserver = nameserver
-        self._reader = EndpointReader(generations)
-        self._learned: set[str] = set()
+        self._reader = EndpointReader(revisions)
+        self._resolved: set[str] = set()
         self._before: dict[str, Endpoints] = {}
 
     @property
@@ -44,71 +44,75 @@ class DNSUpstreams:
         return self._nameserver.port
 
     def adopt(self, manifest: Manifest) -> None:
-        """NGINX has learned what has no seeds."""
-        known = self._reader.read(manifest)
-        self._learned = known.keys() - manifest.seeds.keys()
-        self._nameserver.publish(known)
+        """Publish the endpoints of `manifest`. NGINX has resolved those without seeds."""
+        endpoints = self._reader.read(manifest)
+        self._resolved = endpoints.keys() - manifest.seeds.keys()
+        self._nameserver.publish(endpoints)
 
     def before_restart(self, manifest: Manifest) -> None:
-        """NGINX ended, and with it what it learned."""
+        """Forget what the previous NGINX had resolved."""
         del manifest
-        self._learned.clear()
-        self._nameserver.replaced()
+        self._resolved.clear()
+        self._nameserver.workers_replaced()
 
     def seeds(self, manifest: Manifest) -> Mapping[str, Endpoints]:
-        """Give what NGINX would not have if it loaded a configuration without seeds now."""
-        return self._unlearned(self._reader.read(manifest))
+        """Return the endpoints that NGINX has not resolved yet."""
+        return self._unresolved(self._reader.read(manifest))
 
     def seeds_obsolete(self, manifest: Manifest) -> bool:
-        """Whether every seed was learned since."""
-        return bool(manifest.seeds) and not self._unlearned(manifest.seeds)
+        """Return whether NGINX has resolved all seeds."""
+        return bool(manifest.seeds) and not self._unresolved(manifest.seeds)
 
-    def can_update_without_reload(self, present: Manifest, wanted: Manifest) -> bool:
-        """Whether everything that upstreams began with is still an endpoint of theirs."""
-        known = self._reader.read(wanted)
-        return all(set(seeds) <= set(known.get(name, ())) for name, seeds in present.seeds.items())
+    def can_update_without_reload(self, present: Manifest, desired: Manifest) -> bool:
+        """Return whether all seeds of `present` are still endpoints in `desired`."""
+        endpoints = self._reader.read(desired)
+        return all(
+            set(seeds) <= set(endpoints.get(name, ())) for name, seeds in present.seeds.items()
+        )
 
     async def update(self, manifest: Manifest) -> bool:
-        """Answer with the new endpoints, and wait until NGINX has asked."""
-        changed = self._offer(self._reader.read(manifest))
-        if await self._nameserver.taken(changed, TAKEN_SECONDS):
+        """Publish the new endpoints and wait until NGINX has queried them."""
+        changed = self._publish_more(self._reader.read(manifest))
+        if await self._nameserver.wait_resolved(changed, UPDATE_TIMEOUT_SECONDS):
             return True
-        log.warning("endpoints not taken without a reload", upstreams=changed[:10])
+        log.warning("endpoints not queried, reloading", upstreams=changed[:10])
         return False
 
     def before_reload(self, manifest: Manifest) -> None:
-        """Answer with these too, before workers ask."""
-        self._before = self._nameserver.known()
-        self._offer(self._reader.read(manifest))
-        self._nameserver.replaced()
+        """Publish the new endpoints beside the others before new workers query them."""
+        self._before = self._nameserver.published()
+        self._publish_more(self._reader.read(manifest))
+        self._nameserver.workers_replaced()
 
     def reload_failed(self) -> None:
-        """Answer as before."""
-        self._nameserver.retained()
+        """Publish the endpoints of before the reload again."""
+        self._nameserver.workers_retained()
         self._nameserver.publish(self._before)
 
     async def after_reload(self, manifest: Manifest) -> None:
-        """Wait shortly until the new workers have asked for what is new."""
-        known = self._reader.read(manifest)
-        self._learned = known.keys() - manifest.seeds.keys()
-        self._nameserver.publish(known)
+        """Wait at most `START_TIMEOUT_SECONDS` until the new workers have queried what changed."""
+        endpoints = self._reader.read(manifest)
+        self._resolved = endpoints.keys() - manifest.seeds.keys()
+        self._nameserver.publish(endpoints)
         before = self._before
-        changed = [name for name, found in known.items() if before.get(name, found) != found]
-        if not await self._nameserver.taken(changed, LOADED_SECONDS):
-            log.warning("endpoints not taken yet", upstreams=changed[:10])
+        changed = [
+            name for name, servers in endpoints.items() if before.get(name, servers) != servers
+        ]
+        if not await self._nameserver.wait_resolved(changed, START_TIMEOUT_SECONDS):
+            log.warning("endpoints not queried after reload", upstreams=changed[:10])
 
     async def reconcile(self, manifest: Manifest) -> None:
-        """Do nothing: NGINX asks for what it does not have."""
+        """Do nothing: NGINX queries what it lacks."""
 
-    def _unlearned(self, known: Mapping[str, Endpoints]) -> dict[str, Endpoints]:
+    def _unresolved(self, endpoints: Mapping[str, Endpoints]) -> dict[str, Endpoints]:
         return {
-            name: found
-            for name, found in known.items()
-            if found and name not in self._learned and not self._nameserver.settled(name)
+            name: servers
+            for name, servers in endpoints.items()
+            if servers and name not in self._resolved and not self._nameserver.is_resolved(name)
         }
 
-    def _offer(self, known: Mapping[str, Endpoints]) -> list[str]:
-        """Answer with these too; returns the names with something new."""
-        before = self._nameserver.known()
-        self._nameserver.publish(known, only=False)
-        return [name for name, found in known.items() if before.get(name) != found]
+    def _publish_more(self, endpoints: Mapping[str, Endpoints]) -> list[str]:
+        """Publish these endpoints beside the others. Return the upstreams that changed."""
+        before = self._nameserver.published()
+        self._nameserver.publish(endpoints, only=False)
+        return [name for name, servers in endpoints.items() if before.get(name) != servers]

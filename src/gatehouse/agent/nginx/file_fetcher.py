@@ -1,4 +1,4 @@
-"""Brings missing contents from the control plane into the store."""
+"""Download of missing file contents from the control plane into the store."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ from gatehouse.agent.nginx.staging import ApplyError
 from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.wire.mpi.v1 import files_pb2
 
-PARALLEL = 4
+PARALLEL_LARGE = 4
 
-SMALL = 4 << 10
+SMALL_BYTES = 4 << 10
 PARALLEL_SMALL = 16
-"""Bytes up to which a file is small, and how many of those are fetched beside the others: a control
-plane that has thousands of statuses to write may take 0.2 s to answer."""
+"""Size in bytes up to which a file is small, and how many small ones are fetched beside the others.
 
-UNARY_MAX = 64 << 10
-"""Bytes up to which a file is fetched in one message; larger ones are streamed.
+A control plane that writes thousands of statuses may take 0.2 s to respond.
+"""
 
-All bound what is on its way: at 10 kB/s it is 32 s, and all of it is fetched anew when the
-connection is lost."""
+UNARY_MAX_BYTES = 64 << 10
+"""Size in bytes up to which a file is fetched in one message. Larger ones are streamed.
+
+These limits bound the data in flight: at 10 kB/s it takes 32 s, and all of it is fetched again
+after the connection is lost.
+"""
 
 ATTEMPTS = 4
-PAUSE_SECONDS = 0.5
-"""Tries of one file, and the pause before the second; it doubles."""
+RETRY_SECONDS = 0.5
+"""Attempts for one file, and the pause in seconds before the second, which doubles."""
 
 _FINAL = (
     grpc.StatusCode.NOT_FOUND,
@@ -42,32 +45,32 @@ _FINAL = (
 
 
 class Fetcher:
-    """Fetches over whichever connection there is at the moment, so it outlives one."""
+    """Downloads missing files over the current connection, so it outlives a connection."""
 
     def __init__(
-        self, connection: Callable[[], MPIClient | None], generations: RevisionStore
+        self, connection: Callable[[], MPIClient | None], revisions: RevisionStore
     ) -> None:
         self._connection = connection
-        self._generations = generations
+        self._revisions = revisions
 
     async def fetch(self, entries: Sequence[Entry], correlation: str) -> None:
-        """Fetch every entry; raises :class:`ApplyError` naming the first that failed."""
-        large, small = asyncio.Semaphore(PARALLEL), asyncio.Semaphore(PARALLEL_SMALL)
+        """Fetch every entry. Raises :class:`ApplyError` naming the first that failed."""
+        large, small = asyncio.Semaphore(PARALLEL_LARGE), asyncio.Semaphore(PARALLEL_SMALL)
 
-        async def one(entry: Entry) -> None:
-            async with small if entry.size <= SMALL else large:
-                content = await self._persist(entry, correlation)
-            await asyncio.to_thread(self._generations.put, entry, content)
+        async def fetch_one(entry: Entry) -> None:
+            async with small if entry.size <= SMALL_BYTES else large:
+                content = await self._fetch_with_retry(entry, correlation)
+            await asyncio.to_thread(self._revisions.put, entry, content)
 
-        tasks = [asyncio.ensure_future(one(entry)) for entry in entries]
+        tasks = [asyncio.ensure_future(fetch_one(entry)) for entry in entries]
         try:
             await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _persist(self, entry: Entry, correlation: str) -> bytes:
-        pause, reason = PAUSE_SECONDS, "there is no connection"
+    async def _fetch_with_retry(self, entry: Entry, correlation: str) -> bytes:
+        pause, reason = RETRY_SECONDS, "not connected"
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause)
@@ -82,7 +85,7 @@ class Fetcher:
                 if error.code() in _FINAL:
                     break
             except (OSError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
-                # The channel was closed under the call: there will be another.
+                # The channel was closed during the call; there will be another.
                 reason = str(error)
         raise ApplyError(f"{entry.path} could not be fetched: {reason}")
 
@@ -97,6 +100,6 @@ async def _get(connection: MPIClient, entry: Entry, correlation: str) -> bytes:
             size=entry.size,
         ),
     )
-    if entry.size <= UNARY_MAX:
+    if entry.size <= UNARY_MAX_BYTES:
         return await connection.get_file(request)
     return await connection.get_file_stream(request)

@@ -1,4 +1,4 @@
-"""What a control plane asks for, read of its overviews of files."""
+"""Conversion of the control plane's file overviews to manifests."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from gatehouse.wire.mpi.v1 import files_pb2
 
 
 class Overviews:
-    """Reads overviews one after the other; what is said again of a file is not read again."""
+    """Converts overviews. Unchanged files are not parsed again."""
 
     def __init__(self, allowed: Sequence[str] = (CONFIG_DIR,)) -> None:
-        """``allowed``: the directories in which files may be."""
+        """`allowed`: the directories in which files may be."""
         self._allowed = tuple(f"{directory}/" for directory in allowed)
         self._known: dict[tuple[str, str, int, str], Entry] = {}
 
     def read(self, overview: files_pb2.FileOverview) -> Manifest:
-        """Give what is to be applied; raises :class:`Refused` for a file that is not taken."""
-        known, found = self._known, {}
+        """Return the manifest to apply.
+
+        Raises :class:`UnsafePathError` if a file is not allowed.
+        """
+        known, entries_by_key = self._known, {}
         for file in overview.files:
             if file.unmanaged:
                 continue
-            about = file.file_meta
+            meta = file.file_meta
             if file.HasField("external_data_source"):
-                raise UnsafePathError(f"{about.name}: external data sources are not fetched")
-            said = (about.name, about.hash, about.size, about.permissions)
-            found[said] = known.get(said) or self._entry(*said)
-        self._known = found
-        entries = {entry.path: entry for entry in found.values()}
+                raise UnsafePathError(f"{meta.name}: external data sources are not supported")
+            key = (meta.name, meta.hash, meta.size, meta.permissions)
+            entries_by_key[key] = known.get(key) or self._entry(*key)
+        self._known = entries_by_key
+        entries = {entry.path: entry for entry in entries_by_key.values()}
         ordered = tuple(entries[path] for path in sorted(entries))
         return Manifest(version=overview.config_version.version, entries=ordered)
 

@@ -1,4 +1,4 @@
-"""What the agent says of itself and its NGINX, and under which ids."""
+"""Description of the agent and its NGINX in the messages to the control plane, with stable IDs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gatehouse.dataplane import features
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 AGENT_VERSION = "3.0.0"
-"""Version of the protocol's field agent whose behaviour this one has."""
+"""Version of NGINX Agent whose behaviour this agent implements."""
 
 _TYPES = command_pb2.InstanceMeta.InstanceType
 _HEALTH = command_pb2.InstanceHealth.InstanceHealthStatus
 
 
 def meta(correlation: str = "") -> common_pb2.MessageMeta:
-    """Give the head of a message; an empty ``correlation`` begins a new workflow."""
+    """Return the metadata of a message. An empty `correlation` starts a new workflow."""
     head = common_pb2.MessageMeta(
         message_id=str(uuid.uuid4()), correlation_id=correlation or str(uuid.uuid4())
     )
@@ -36,12 +36,15 @@ def meta(correlation: str = "") -> common_pb2.MessageMeta:
 
 
 def derived_id(text: str) -> str:
-    """Give the id that the field's agent derives from a text."""
+    """Return the ID that NGINX Agent derives from `text`."""
     return str(uuid.uuid3(uuid.UUID(int=0), hashlib.sha256(text.encode()).hexdigest()))
 
 
 def resource_id(options: Options) -> str:
-    """Give the id of this Pod: from its uid or name; else a random one kept under the root."""
+    """Return the ID of this Pod, derived from its UID or name.
+
+    Without both it is a random ID that is stored under the root directory.
+    """
     for known in (options.pod_uid, options.pod_name):
         if known:
             return str(uuid.uuid3(uuid.NAMESPACE_DNS, known))
@@ -49,13 +52,13 @@ def resource_id(options: Options) -> str:
     try:
         return str(uuid.UUID(path.read_text(encoding="ascii").strip()))
     except (OSError, ValueError):
-        made = str(uuid.uuid4())
-        path.write_text(made, encoding="ascii")
-        return made
+        random_id = str(uuid.uuid4())
+        path.write_text(random_id, encoding="ascii")
+        return random_id
 
 
 class InstanceInfo:
-    """Makes the messages that describe this agent; reads what changes at each call."""
+    """Builds the messages that describe this agent. Changing values are read at each call."""
 
     def __init__(
         self,
@@ -68,12 +71,11 @@ class InstanceInfo:
     ) -> None:
         self.resource_id = resource_id(options)
         prefix = binary.argument("prefix", "/usr/local/nginx")
-        # The main file's path as the control plane knows it, so that equal images have equal ids.
+        # Main file path as the control plane names it, so that equal images have equal IDs.
         conf = f"{CONFIG_DIR}/{MAIN}"
         self.nginx_id = derived_id(f"{binary.path}_{conf}_{prefix}")
         self._options = options
-        # That this agent runs companions, and brings endpoints to its NGINX apart from the
-        # configuration.
+        # This agent runs sidecars, and updates endpoints in NGINX apart from the configuration.
         own = [features.CONNECTORS, features.AUTHENTICATORS]
         own += [features.ENDPOINTS] if endpoints else []
         own += [features.API_ACTION] if binary.plus else []
@@ -82,7 +84,7 @@ class InstanceInfo:
         self._supervisor = supervisor
 
     def resource(self) -> command_pb2.Resource:
-        """The Pod with its agent and its NGINX."""
+        """Return the description of the Pod with its agent and its NGINX."""
         hostname = self._options.pod_name or socket.gethostname()
         container = command_pb2.ContainerInfo(container_id=self.resource_id, hostname=hostname)
         return command_pb2.Resource(
@@ -145,7 +147,7 @@ class InstanceInfo:
         )
 
     def health(self) -> command_pb2.InstanceHealth:
-        """How NGINX is."""
+        """Return the health of NGINX."""
         master = self._supervisor.master
         status, description = _HEALTH.INSTANCE_HEALTH_STATUS_HEALTHY, ""
         if master is None:
@@ -159,7 +161,7 @@ class InstanceInfo:
         )
 
     def overview(self, manifest: Manifest) -> files_pb2.FileOverview:
-        """The files that are served, and under which version."""
+        """Return the overview of the served files with their version."""
         files = (
             files_pb2.File(
                 file_meta=files_pb2.FileMeta(

@@ -1,4 +1,4 @@
-"""What a generation is to hold, as a control plane says it, and as it is kept on disk."""
+"""Manifest of a configuration revision, as parsed from a file overview and as stored on disk."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from gatehouse.dataplane.endpoints import Endpoints
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One file of a generation."""
+    """One file of a revision."""
 
     path: str
-    """Relative to the generation."""
+    """Path relative to the revision."""
     digest: str
-    """Lower-case hex of the SHA-256."""
+    """SHA-256 in lower-case hex."""
     size: int
     secret: bool
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a generation is, kept beside its files."""
+    """Content of a revision, stored beside its files."""
 
     version: str
     entries: tuple[Entry, ...]
     loaded: str = ""
-    """The version under which NGINX loaded it, if only endpoints changed since; empty: its own."""
+    """Version under which NGINX loaded it, if only endpoints changed since. Empty: `version`."""
     nameserver: int = 0
-    """The port that its main file names; 0: none."""
+    """Name server port in its main file. 0: none."""
     seeds: Mapping[str, Endpoints] = {}
-    """What upstreams begin with, by name."""
+    """Endpoints in the configuration, by upstream."""
 
     @property
     def served(self) -> str:
-        """The version that workers answer with."""
+        """Version that the workers report."""
         return self.loaded or self.version
 
     def same(self, other: Manifest) -> bool:
-        """Whether ``other`` asks for the same files under the same version."""
+        """Return whether `other` has the same version and files."""
         return self.version == other.version and self.entries == other.entries
 
 
 def entry_of(name: str, digest: str, size: int, permissions: str) -> Entry:
-    """Build an entry from an overview's file; raises :class:`Refused`."""
+    """Build an entry from a file of an overview. Raises :class:`UnsafePathError`."""
     prefix = f"{CONFIG_DIR}/"
     relative = PurePosixPath(name.removeprefix(prefix))
-    written = name.removeprefix(prefix)
-    if not name.startswith(prefix) or str(relative) != written or ".." in relative.parts:
-        raise UnsafePathError(f"{name}: not a plain path under {CONFIG_DIR}")
-    if relative.is_absolute() or len(relative.parts) < 2 or "\0" in written:
-        # Files beside ``nginx.conf`` itself would be the agent's own.
-        raise UnsafePathError(f"{name}: only files in directories of {CONFIG_DIR} are taken")
+    path = name.removeprefix(prefix)
+    if not name.startswith(prefix) or str(relative) != path or ".." in relative.parts:
+        raise UnsafePathError(f"{name}: must be a normalized path under {CONFIG_DIR}")
+    if relative.is_absolute() or len(relative.parts) < 2 or "\0" in path:
+        # Files beside `nginx.conf` itself belong to the agent.
+        raise UnsafePathError(f"{name}: must be in a subdirectory of {CONFIG_DIR}")
     try:
         raw = base64.b64decode(digest, validate=True)
     except binascii.Error:
         raw = b""
     if len(raw) != hashlib.sha256().digest_size:
-        raise UnsafePathError(f"{name}: hash {digest!r} is not the base64 of a SHA-256")
+        raise UnsafePathError(f"{name}: hash {digest!r} must be a SHA-256 in base64")
     readable = permissions[-1:] not in ("", "0")
-    return Entry(written, raw.hex(), size, secret=not readable)
+    return Entry(path, raw.hex(), size, secret=not readable)

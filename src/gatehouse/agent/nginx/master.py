@@ -1,4 +1,4 @@
-"""One NGINX master, started or adopted, and its workers."""
+"""NGINX master process, started or adopted, and its workers."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ import subprocess
 from pathlib import Path
 
 from gatehouse.agent.nginx.binary import NginxBinary
-from gatehouse.agent.nginx.paths import Places
+from gatehouse.agent.nginx.paths import Paths
 from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import WatchedProcess
 
 
 class Master(WatchedProcess):
-    """A live master. It is in a session of its own and outlives the agent."""
+    """A live master. It has its own session and outlives the agent."""
 
     def workers(self) -> frozenset[int]:
-        """Its live workers."""
+        """Return the pids of its live workers."""
         return procfs.children(self.pid)
 
 
-def command(binary: NginxBinary, places: Places, main_conf: Path) -> list[str]:
-    """The command line for one main file; also that of a test, without ``daemon off``."""
-    # Without -p the static build takes the working directory, without -e /dev/null or worse.
-    return [str(binary.path), "-p", str(places.root), "-c", str(main_conf), "-e", "stderr"]
+def command(binary: NginxBinary, paths: Paths, main_conf: Path) -> list[str]:
+    """Return the command line for one main file. A test uses it too, without `daemon off`."""
+    # Without -p the static build uses the working directory, without -e /dev/null or worse.
+    return [str(binary.path), "-p", str(paths.root), "-c", str(main_conf), "-e", "stderr"]
 
 
-def start(binary: NginxBinary, places: Places) -> Master:
-    """Start a master with the current generation; raises OSError."""
-    with places.error_log.open("ab") as log:
+def start(binary: NginxBinary, paths: Paths) -> Master:
+    """Start a master with the current revision. Raises OSError."""
+    with paths.error_log.open("ab") as log:
         popen = subprocess.Popen(
-            [*command(binary, places, places.main_conf), "-g", "daemon off;"],
+            [*command(binary, paths, paths.main_conf), "-g", "daemon off;"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
-            cwd=places.root,
+            cwd=paths.root,
         )
     return Master(popen.pid, popen)
 
 
-def read_pid_file(places: Places) -> int | None:
-    """The pid in the pid file; None if there is none."""
+def read_pid_file(paths: Paths) -> int | None:
+    """Return the pid in the PID file, or None if it cannot be read."""
     try:
-        return int(places.pid.read_text(encoding="ascii"))
+        return int(paths.pid.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
 
 
-def adopt(places: Places) -> Master | None:
-    """Take over the master of an earlier agent, if it lives."""
-    pid = read_pid_file(places)
-    if pid is None or not _is_master(pid, places.main_conf):
+def adopt(paths: Paths) -> Master | None:
+    """Return the master that an earlier agent started, or None if none runs."""
+    pid = read_pid_file(paths)
+    if pid is None or not _is_master(pid, paths.main_conf):
         return None
     try:
         return Master(pid)
@@ -62,7 +62,7 @@ def adopt(places: Places) -> Master | None:
 
 
 def _is_master(pid: int, main_conf: Path) -> bool:
-    """Whether ``pid`` is the NGINX master that was started with ``main_conf``."""
+    """Return whether `pid` is the NGINX master that was started with `main_conf`."""
     title = procfs.command_line(pid)
     return (
         procfs.executable(pid).startswith("nginx")
@@ -72,14 +72,15 @@ def _is_master(pid: int, main_conf: Path) -> bool:
 
 
 def has_stopped_accepting(worker: int) -> bool:
-    """Whether a worker accepts no more connections: gone, or draining."""
+    """Return whether a worker no longer accepts connections because it exited or drains."""
     return not procfs.is_alive(worker) or "shutting down" in procfs.command_line(worker)
 
 
 def kill_orphaned_workers(leader: int) -> frozenset[int]:
-    """Kill what a dead master left: its workers would keep the ports with a stale configuration.
+    """Kill the workers of a dead master, which would keep the ports with a stale configuration.
 
-    They are found by the session, which nobody but that master and its children was in.
+    They are found by their session, which only that master and its children belong to. Returns the
+    killed pids.
     """
     if procfs.is_alive(leader):
         return frozenset()

@@ -1,4 +1,4 @@
-"""The RPCs of the control plane with their types, on one channel."""
+"""MPI client: the RPCs of the control plane on one channel."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
 UNARY_SECONDS = 10.0
 DOWNLOAD_SECONDS = 60.0
-"""Deadlines of one call, as the field's agent has them; of a stream: of each of its pieces."""
+"""Timeouts in seconds as in NGINX Agent: of a unary call, and of each chunk of a stream."""
 
 Requests = grpc.aio.StreamStreamCall[
     command_pb2.DataPlaneResponse, command_pb2.ManagementPlaneRequest
 ]
-"""The stream of what the control plane asks for."""
+"""Stream of the control plane's requests."""
 
 Metadata = tuple[tuple[str, str], ...]
 
 
 class MPIClient:
-    """One channel with the credentials of the moment it was made."""
+    """One channel, with the credentials that were current when it was created."""
 
     def __init__(self, options: Options, token: Token | None, resource_id: str) -> None:
-        """Prepare a connection, which is dialled at its first call; raises OSError."""
+        """Create the channel, which connects at its first call. Raises OSError."""
         self._token = token
         self._labels = tuple((key.lower(), value) for key, value in options.labels.items())
         self._resource_id = resource_id
@@ -44,56 +44,56 @@ class MPIClient:
         own = (("authorization", self._token.read()), ("uuid", self._resource_id))
         return (*own, *self._labels)
 
-    async def _unary(self, path: str, request: Any, reply: Any, seconds: float) -> Any:
+    async def _unary(self, path: str, request: Any, response: Any, seconds: float) -> Any:
         method: Any = self._channel.unary_unary(
             path,
             request_serializer=type(request).SerializeToString,
-            response_deserializer=reply.FromString,
+            response_deserializer=response.FromString,
         )
         return await method(request, metadata=self._metadata(), timeout=seconds)
 
     async def create_connection(self, request: command_pb2.CreateConnectionRequest) -> None:
-        """Announce this agent. As all below, raises grpc.aio.AioRpcError or OSError."""
+        """Register this agent. Like all calls below, raises grpc.aio.AioRpcError or OSError."""
         path = "/mpi.v1.CommandService/CreateConnection"
         await self._unary(path, request, command_pb2.CreateConnectionResponse, UNARY_SECONDS)
 
     async def update_status(self, request: command_pb2.UpdateDataPlaneStatusRequest) -> None:
-        """Say what there is now."""
+        """Report the current resource and its instances."""
         path = "/mpi.v1.CommandService/UpdateDataPlaneStatus"
         await self._unary(path, request, command_pb2.UpdateDataPlaneStatusResponse, UNARY_SECONDS)
 
     async def update_health(self, request: command_pb2.UpdateDataPlaneHealthRequest) -> None:
-        """Say how it is."""
+        """Report the health of the instances."""
         path = "/mpi.v1.CommandService/UpdateDataPlaneHealth"
         await self._unary(path, request, command_pb2.UpdateDataPlaneHealthResponse, UNARY_SECONDS)
 
     async def update_overview(
         self, request: files_pb2.UpdateOverviewRequest
     ) -> files_pb2.UpdateOverviewResponse:
-        """Say what is applied."""
-        reply: files_pb2.UpdateOverviewResponse = await self._unary(
+        """Report the applied files."""
+        response: files_pb2.UpdateOverviewResponse = await self._unary(
             "/mpi.v1.FileService/UpdateOverview",
             request,
             files_pb2.UpdateOverviewResponse,
             UNARY_SECONDS,
         )
-        return reply
+        return response
 
     async def get_file(self, request: files_pb2.GetFileRequest) -> bytes:
-        """Fetch a file in one message."""
-        reply: files_pb2.GetFileResponse = await self._unary(
+        """Download a file in one message."""
+        response: files_pb2.GetFileResponse = await self._unary(
             "/mpi.v1.FileService/GetFile", request, files_pb2.GetFileResponse, DOWNLOAD_SECONDS
         )
-        return reply.contents.contents
+        return response.contents.contents
 
     async def get_file_stream(self, request: files_pb2.GetFileRequest) -> bytes:
-        """Fetch a file in pieces; gives what came in the order of the pieces' numbers."""
+        """Download a file in chunks, joined in the order of their IDs."""
         method: Any = self._channel.unary_stream(
             "/mpi.v1.FileService/GetFileStream",
             request_serializer=files_pb2.GetFileRequest.SerializeToString,
             response_deserializer=files_pb2.FileDataChunk.FromString,
         )
-        pieces: dict[int, bytes] = {}
+        chunks: dict[int, bytes] = {}
         call = method(request, metadata=self._metadata())
         try:
             while True:
@@ -102,17 +102,17 @@ class MPIClient:
                 if chunk is grpc.aio.EOF:
                     break
                 if chunk.HasField("content"):
-                    pieces[chunk.content.chunk_id] = chunk.content.data
+                    chunks[chunk.content.chunk_id] = chunk.content.data
         finally:
             call.cancel()
-        return b"".join(data for _, data in sorted(pieces.items()))
+        return b"".join(data for _, data in sorted(chunks.items()))
 
-    def subscribe(self, answers: AsyncIterable[command_pb2.DataPlaneResponse]) -> Requests:
-        """Open the stream of requests; it carries our answers the other way."""
+    def subscribe(self, responses: AsyncIterable[command_pb2.DataPlaneResponse]) -> Requests:
+        """Open the stream of requests. It carries the agent's responses in the other direction."""
         method: Any = self._channel.stream_stream(
             "/mpi.v1.CommandService/Subscribe",
             request_serializer=command_pb2.DataPlaneResponse.SerializeToString,
             response_deserializer=command_pb2.ManagementPlaneRequest.FromString,
         )
-        call: Requests = method(answers, metadata=self._metadata())
+        call: Requests = method(responses, metadata=self._metadata())
         return call

@@ -1,4 +1,4 @@
-"""The connection's life: announce, say what is served, listen, answer, reconnect for ever."""
+"""MPI session: registration, file overview, requests and responses, and reconnection."""
 
 from __future__ import annotations
 
@@ -35,77 +35,77 @@ _STATUS = common_pb2.CommandResponse.CommandStatus
 _TYPE = command_pb2.DataPlaneResponse.RequestType
 
 
-Answers = asyncio.Queue[command_pb2.DataPlaneResponse | None]
-"""What is to be said to the control plane; None: nothing more on this connection."""
+Responses = asyncio.Queue[command_pb2.DataPlaneResponse | None]
+"""Responses to send to the control plane. None ends the stream of this connection."""
 
 
 class ApplyRequest(msgspec.Struct, frozen=True):
-    """A request to apply, and what its answer must carry."""
+    """An apply request and the correlation ID of its response."""
 
     correlation: str
     version: str
     overview: files_pb2.FileOverview
 
 
-async def _outgoing(answers: Answers) -> AsyncIterator[command_pb2.DataPlaneResponse]:
-    while (answer := await answers.get()) is not None:
-        yield answer
+async def _outgoing(responses: Responses) -> AsyncIterator[command_pb2.DataPlaneResponse]:
+    while (response := await responses.get()) is not None:
+        yield response
 
 
 class MPISession:
-    """Keeps connected to one control plane and does what it asks."""
+    """Keeps a connection to one control plane and handles its requests."""
 
     def __init__(
         self,
         options: Options,
-        describer: InstanceInfo,
+        instance_info: InstanceInfo,
         applier: Applier,
-        generations: RevisionStore,
+        revisions: RevisionStore,
         plus_api: Path | None = None,
     ) -> None:
-        """``plus_api``: the socket of NGINX Plus' API; None: it is another NGINX."""
+        """`plus_api`: socket of the NGINX Plus API, or None for open-source NGINX."""
         self._reconnecting = ReconnectLoop(options.server_host, BACKOFF)
         self._plus_api = plus_api
-        self._acting: set[asyncio.Task[None]] = set()
+        self._action_tasks: set[asyncio.Task[None]] = set()
         self._options = options
-        self._describer = describer
+        self._instance_info = instance_info
         self._applier = applier
-        proven = options.token_path is not None or options.token
-        self._token = Token(options.token_path, options.token) if proven else None
+        has_token = options.token_path is not None or options.token
+        self._token = Token(options.token_path, options.token) if has_token else None
         self._connection: MPIClient | None = None
-        self._fetcher = Fetcher(lambda: self._connection, generations)
+        self._fetcher = Fetcher(lambda: self._connection, revisions)
         self._overviews = Overviews(options.allowed_directories)
-        self._mailbox: CoalescingQueue[ApplyRequest] = CoalescingQueue()
-        self._arrived = asyncio.Event()
+        self._queue: CoalescingQueue[ApplyRequest] = CoalescingQueue()
+        self._request_queued = asyncio.Event()
         self._changed = asyncio.Event()
-        self._answers: Answers = asyncio.Queue()
+        self._responses: Responses = asyncio.Queue()
 
     def notify_changed(self) -> None:
-        """NGINX appeared, died or has new workers: the control plane is to hear of it."""
+        """Report that NGINX started, died or has new workers."""
         self._changed.set()
 
     @property
     def connected(self) -> bool:
-        """Whether the control plane has taken up the connection."""
+        """Return whether the control plane has accepted the connection."""
         return self._reconnecting.connected
 
     async def run(self) -> None:
-        """Stay connected until cancelled. Nothing the control plane does ends this."""
+        """Stay connected until cancelled. No error of the control plane ends this."""
         await self._reconnecting.run(self._connect_once)
 
     async def _connect_once(self) -> None:
-        connection = MPIClient(self._options, self._token, self._describer.resource_id)
+        connection = MPIClient(self._options, self._token, self._instance_info.resource_id)
         self._connection = connection
-        beside: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[None]] = []
         try:
             await connection.create_connection(
                 command_pb2.CreateConnectionRequest(
-                    message_meta=meta(), resource=self._describer.resource()
+                    message_meta=meta(), resource=self._instance_info.resource()
                 )
             )
             await self._report_overview(connection)
-            call = connection.subscribe(_outgoing(self._fresh_answers()))
-            beside = [
+            call = connection.subscribe(_outgoing(self._new_responses()))
+            tasks = [
                 asyncio.create_task(self._report_changes(connection)),
                 asyncio.create_task(self._note_connected(call)),
             ]
@@ -113,42 +113,42 @@ class MPISession:
                 self._receive(request)
         finally:
             self._connection = None
-            for task in beside:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await connection.close()
 
     async def _note_connected(self, call: Requests) -> None:
-        # Not the first request, which an agent that has everything already may never get.
+        # Do not wait for the first request: an up-to-date agent may never get one.
         await call.initial_metadata()
         if not call.done():
             self._reconnecting.established()
 
-    def _fresh_answers(self) -> Answers:
-        """Give a queue of a new connection's own, with what was not sent yet.
+    def _new_responses(self) -> Responses:
+        """Return a new queue for a connection, with the responses that were not sent yet.
 
-        gRPC still waits for answers to send on a connection that was lost, and would take the next.
+        gRPC still waits for responses to send on a lost connection and would take the next one.
         """
-        answers: Answers = asyncio.Queue()
-        while not self._answers.empty():
-            answers.put_nowait(self._answers.get_nowait())
-        self._answers.put_nowait(None)
-        self._answers = answers
-        return answers
+        responses: Responses = asyncio.Queue()
+        while not self._responses.empty():
+            responses.put_nowait(self._responses.get_nowait())
+        self._responses.put_nowait(None)
+        self._responses = responses
+        return responses
 
     async def _report_overview(self, connection: MPIClient) -> None:
-        # Nothing while an apply runs: what is served then is about to change.
-        served = EMPTY if self._mailbox.in_progress else self._applier.served()
+        # Report nothing during an apply, because the served files are about to change.
+        served = EMPTY if self._queue.in_progress else self._applier.served()
         await connection.update_overview(
             files_pb2.UpdateOverviewRequest(
-                message_meta=meta(), overview=self._describer.overview(served)
+                message_meta=meta(), overview=self._instance_info.overview(served)
             )
         )
 
     async def _report_changes(self, connection: MPIClient) -> None:
         reported: command_pb2.InstanceHealth | None = None
         while True:
-            health = self._describer.health()
+            health = self._instance_info.health()
             with contextlib.suppress(grpc.aio.AioRpcError, OSError):
                 if health != reported:
                     await self._send_health(connection, [health])
@@ -157,11 +157,11 @@ class MPISession:
                     self._changed.clear()
                     await connection.update_status(
                         command_pb2.UpdateDataPlaneStatusRequest(
-                            message_meta=meta(), resource=self._describer.resource()
+                            message_meta=meta(), resource=self._instance_info.resource()
                         )
                     )
             with contextlib.suppress(TimeoutError):
-                # A change wakes this at once; the wait bounds how long a lost report stays lost.
+                # A change wakes this at once; the timeout repeats a report that was lost.
                 await asyncio.wait_for(self._changed.wait(), 5.0)
 
     async def _send_health(
@@ -177,66 +177,66 @@ class MPISession:
             case "config_apply_request":
                 self._enqueue(correlation, request.config_apply_request.overview)
             case "action_request":
-                self._begin_action(correlation, request.action_request)
+                self._start_action(correlation, request.action_request)
             case "health_request":
                 self._changed.set()
                 text = "Successfully sent health status update"
-                self._answer(correlation, _TYPE.HEALTH_REQUEST, ApplyResult(text))
+                self._respond(correlation, _TYPE.HEALTH_REQUEST, ApplyResult(text))
             case "status_request":
                 self._changed.set()
                 text = "Successfully sent status update"
-                self._answer(correlation, _TYPE.STATUS_REQUEST, ApplyResult(text))
+                self._respond(correlation, _TYPE.STATUS_REQUEST, ApplyResult(text))
             case other:
                 error = f"{other} is not supported by this agent"
                 failed = ApplyResult("Unable to handle request", error)
-                self._answer(correlation, _TYPE.UNSPECIFIED_REQUEST, failed)
+                self._respond(correlation, _TYPE.UNSPECIFIED_REQUEST, failed)
 
     def _enqueue(self, correlation: str, overview: files_pb2.FileOverview) -> None:
         version = overview.config_version
-        if version.instance_id and version.instance_id != self._describer.nginx_id:
+        if version.instance_id and version.instance_id != self._instance_info.nginx_id:
             failed = ApplyResult("Unable to handle request", "Instance ID not found")
-            self._answer(correlation, _TYPE.UNSPECIFIED_REQUEST, failed)
+            self._respond(correlation, _TYPE.UNSPECIFIED_REQUEST, failed)
             return
-        replaced = self._mailbox.put(ApplyRequest(correlation, version.version, overview))
+        replaced = self._queue.put(ApplyRequest(correlation, version.version, overview))
         if replaced is not None:
-            outcome = ApplyResult("Config apply failed", f"superseded by {version.version}")
-            self._answer(replaced.correlation, _TYPE.CONFIG_APPLY_REQUEST, outcome)
-        self._arrived.set()
+            result = ApplyResult("Config apply failed", f"superseded by {version.version}")
+            self._respond(replaced.correlation, _TYPE.CONFIG_APPLY_REQUEST, result)
+        self._request_queued.set()
 
-    def _begin_action(self, correlation: str, asked: command_pb2.APIActionRequest) -> None:
-        refused = ""
-        if asked.instance_id != self._describer.nginx_id:
-            refused = "Instance ID not found"
-        elif self._plus_api is None or asked.WhichOneof("action") is None:
-            refused = "the instance is not NGINX Plus, or nothing that it can do is asked"
-        if refused:
-            self._answer(correlation, _TYPE.API_ACTION_REQUEST, ApplyResult("", refused))
+    def _start_action(self, correlation: str, request: command_pb2.APIActionRequest) -> None:
+        error = ""
+        if request.instance_id != self._instance_info.nginx_id:
+            error = "Instance ID not found"
+        elif self._plus_api is None or request.WhichOneof("action") is None:
+            error = "action not supported by this instance"
+        if error:
+            self._respond(correlation, _TYPE.API_ACTION_REQUEST, ApplyResult("", error))
             return
-        task = asyncio.create_task(self._act(correlation, asked.nginx_plus_action))
-        self._acting.add(task)
-        task.add_done_callback(self._acting.discard)
+        task = asyncio.create_task(self._act(correlation, request.nginx_plus_action))
+        self._action_tasks.add(task)
+        task.add_done_callback(self._action_tasks.discard)
 
     async def _act(self, correlation: str, action: command_pb2.NGINXPlusAction) -> None:
         socket = self._plus_api
         assert socket is not None
         try:
-            outcome = await self._applier.run_exclusively(lambda: actions.act(socket, action))
+            result = await self._applier.run_exclusively(lambda: actions.act(socket, action))
         except Exception as error:
-            log.exception("action broke")
-            outcome = ApplyResult("", f"{type(error).__name__}: {error}")
-        self._answer(correlation, _TYPE.API_ACTION_REQUEST, outcome)
+            log.exception("action failed")
+            result = ApplyResult("", f"{type(error).__name__}: {error}")
+        self._respond(correlation, _TYPE.API_ACTION_REQUEST, result)
 
     async def apply_requests(self) -> None:
-        """Apply what was asked for, one at a time, newest first, until cancelled."""
+        """Apply pending requests, one at a time, newest first, until cancelled."""
         while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            while (request := self._mailbox.start_next()) is not None:
+            await self._request_queued.wait()
+            self._request_queued.clear()
+            while (request := self._queue.start_next()) is not None:
                 try:
-                    outcome = await self._apply(request)
+                    result = await self._apply(request)
                 finally:
-                    self._mailbox.finish()
-                self._answer(request.correlation, _TYPE.CONFIG_APPLY_REQUEST, outcome)
+                    self._queue.finish()
+                self._respond(request.correlation, _TYPE.CONFIG_APPLY_REQUEST, result)
                 self._changed.set()
 
     async def _apply(self, request: ApplyRequest) -> ApplyResult:
@@ -248,26 +248,26 @@ class MPISession:
         except UnsafePathError as error:
             return ApplyResult("Config apply failed", str(error))
         except Exception as error:
-            # Whatever it is, the control plane must hear of it, and the next request be taken.
-            log.exception("apply broke", version=request.version)
+            # Report any error to the control plane and continue with the next request.
+            log.exception("apply failed", version=request.version)
             return ApplyResult("Config apply failed", f"{type(error).__name__}: {error}")
 
-    def _answer(
+    def _respond(
         self,
         correlation: str,
         kind: command_pb2.DataPlaneResponse.RequestType,
-        outcome: ApplyResult,
+        result: ApplyResult,
     ) -> None:
         status = _STATUS.COMMAND_STATUS_OK
-        if outcome.error:
+        if result.error:
             status = _STATUS.COMMAND_STATUS_FAILURE
-        self._answers.put_nowait(
+        self._responses.put_nowait(
             command_pb2.DataPlaneResponse(
                 message_meta=meta(correlation),
                 command_response=common_pb2.CommandResponse(
-                    status=status, message=outcome.message, error=outcome.error
+                    status=status, message=result.message, error=result.error
                 ),
-                instance_id=self._describer.nginx_id,
+                instance_id=self._instance_info.nginx_id,
                 request_type=kind,
             )
         )

@@ -1,10 +1,10 @@
-"""The name server from which NGINX learns of endpoints while it runs.
+"""Name server from which a running NGINX gets its endpoints.
 
-NGINX asks for an upstream's servers (SRV) again and again, a second after each answer. An answer
-that it has been given already is held back until there is a newer one, a few seconds at most: so
-a change reaches NGINX at once, and at rest it asks seldom.
+NGINX repeats the SRV query of an upstream one second after each response. A response that NGINX
+already has is delayed until the endpoints change, at most `MAX_DELAY_SECONDS`. So a change reaches
+NGINX at once, and NGINX rarely queries otherwise.
 
-It listens on a loopback address, answers for its own zone, and forwards nothing.
+The server listens on a loopback address, answers for its own zone, and forwards nothing.
 """
 
 from __future__ import annotations
@@ -26,82 +26,87 @@ from gatehouse.dataplane.endpoints import Endpoints
 log = structlog.get_logger("gatehouse.agent")
 
 HOST = "127.0.0.1"
-HELD_SECONDS = 4.0
-"""How long an answer without news is held back; NGINX repeats its question after five."""
+MAX_DELAY_SECONDS = 4.0
+"""Maximum delay in seconds of an unchanged response. NGINX repeats its query after five."""
 
-ADDRESSES_SECONDS = 0.05
-"""How long NGINX may take to ask for addresses it has not met, after their names: 2 ms measured."""
+ADDRESS_QUERY_SECONDS = 0.05
+"""Time in seconds for NGINX to query the addresses of new names: 2 ms measured."""
 
 RECEIVE_BYTES = 4 << 20
-"""NGINX may ask for thousands of names at once, and repeats a lost question only after 5 s."""
+"""Receive buffer in bytes.
 
-SOURCES = 16
-"""How many askers of a name are remembered: a reload brings another, and old ones linger."""
+NGINX may query thousands of names at once and repeats a lost query after 5 s.
+"""
+
+MAX_CLIENTS = 16
+"""Maximum number of clients remembered for a name. A reload adds clients, and old ones linger."""
 
 BURST, PACE = 100, 0.05
-"""At most so many answers to one asker in so many seconds. NGINX asks for everything before it
-reads any answer (0.1 s for 5,000 names), and its socket holds 277 of them by default; what is lost
-it asks for again after 5 s."""
+"""Maximum number of responses to one client per interval, and the interval in seconds.
+
+NGINX sends all queries before it reads any response (0.1 s for 5,000 names), and its socket buffer
+holds 277 responses by default. It repeats lost queries after 5 s.
+"""
 
 Respond = Callable[[bytes], None]
 
 
-class _Asker:
-    """One worker's socket, as far as one name is concerned."""
+class _Client:
+    """State of one client, that is one worker's socket, for one name."""
 
     def __init__(self) -> None:
-        self.told = -1
-        self.asked = 0
-        """How many questions of its own it has put; one that is repeated is no other."""
-        self.identity = b""
-        """Of its last question."""
-        self.held: asyncio.TimerHandle | None = None
-        """Until when its answer is held back; None: it is not."""
-        self.open = False
-        """Whether its last question has no answer yet."""
-        self.answer: Callable[[], None] = lambda: None
+        self.sent_version = -1
+        self.query_count = 0
+        """Number of distinct queries. A repeated query does not count."""
+        self.query_id = b""
+        """ID of the last query."""
+        self.delayed: asyncio.TimerHandle | None = None
+        """Timer of the delayed response, or None if none is delayed."""
+        self.unanswered = False
+        """True if the last query is unanswered."""
+        self.send: Callable[[], None] = lambda: None
 
-    def hurry(self) -> None:
-        """Answer what is held back."""
-        if self.held is not None:
-            self.held.cancel()
-            self.held = None
-            self.answer()
+    def send_delayed(self) -> None:
+        """Send a delayed response now."""
+        if self.delayed is not None:
+            self.delayed.cancel()
+            self.delayed = None
+            self.send()
 
 
-class _Pace:
-    """Lets one asker have no more answers at once than it can hold."""
+class _RateLimit:
+    """Rate limit of the responses to one client, so that its socket buffer does not overflow."""
 
     def __init__(self) -> None:
-        self._since, self._given = 0.0, 0
+        self._since, self._sent = 0.0, 0
         self._queue: deque[Callable[[], None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def give(self, answer: Callable[[], None]) -> None:
-        """Answer now or when it is its turn."""
+    def send(self, respond: Callable[[], None]) -> None:
+        """Send now, or in turn when the limit allows it."""
         now = asyncio.get_running_loop().time()
         if now - self._since >= PACE:
-            self._since, self._given = now, 0
-        if self._timer is None and self._given < BURST:
-            self._given += 1
-            answer()
+            self._since, self._sent = now, 0
+        if self._timer is None and self._sent < BURST:
+            self._sent += 1
+            respond()
             return
-        self._queue.append(answer)
+        self._queue.append(respond)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(PACE, self._next)
 
     def _next(self) -> None:
-        """Give the next burst; the one after it counts from now, however late this one is."""
+        """Send the next burst. The interval starts now, however late this call is."""
         self._timer = None
-        self._since, self._given = asyncio.get_running_loop().time(), 0
-        while self._queue and self._given < BURST:
-            self._given += 1
+        self._since, self._sent = asyncio.get_running_loop().time(), 0
+        while self._queue and self._sent < BURST:
+            self._sent += 1
             self._queue.popleft()()
         if self._queue:
             self._timer = asyncio.get_running_loop().call_later(PACE, self._next)
 
     def stop(self) -> None:
-        """Give no more."""
+        """Drop what was not sent."""
         self._queue.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -113,7 +118,7 @@ class _Name:
         self.key = self._question.to_wire()[12:]
         self.endpoints: Endpoints | None = None
         self.version = 0
-        self.askers: dict[object, _Asker] = {}
+        self.clients: dict[object, _Client] = {}
         self.datagram = self.stream = b""
 
     def set(self, endpoints: Endpoints) -> None:
@@ -122,42 +127,42 @@ class _Name:
             self.version += 1
             self.datagram, self.stream = dns_messages.encode_srv_response(self._question, endpoints)
 
-    def asker(self, source: object) -> _Asker:
-        found = self.askers.get(source)
-        if found is None:
-            while len(self.askers) >= SOURCES:
-                del self.askers[next(iter(self.askers))]
-            found = self.askers[source] = _Asker()
-        return found
+    def client(self, source: object) -> _Client:
+        known = self.clients.get(source)
+        if known is None:
+            while len(self.clients) >= MAX_CLIENTS:
+                del self.clients[next(iter(self.clients))]
+            known = self.clients[source] = _Client()
+        return known
 
 
 class Nameserver:
-    """Answers with what it was last told to."""
+    """DNS server for the published endpoints."""
 
     def __init__(self) -> None:
         self.port = 0
-        """Where it listens; 0: it does not."""
-        self.questions = 0
+        """Port it listens on. 0: not started."""
+        self.queries = 0
         self._names: dict[str, _Name] = {}
-        self._questions: dict[bytes, _Name] = {}
-        self._former: frozenset[object] = frozenset()
-        self._taken = asyncio.Event()
-        self._paces: dict[object, _Pace] = {}
+        self._by_question: dict[bytes, _Name] = {}
+        self._old_clients: frozenset[object] = frozenset()
+        self._response_sent = asyncio.Event()
+        self._limits: dict[object, _RateLimit] = {}
         self._datagrams: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._streams: set[asyncio.StreamWriter] = set()
 
     async def start(self, port: int) -> None:
-        """Listen on ``port``, or on another one if it cannot be had; raises OSError."""
-        # A port of datagrams may be another's for streams.
-        for wanted in (port, *[0] * 10):
+        """Listen on `port`, or on another port if it is not available. Raises OSError."""
+        # A port that is free for UDP may be in use for TCP.
+        for candidate in (port, *[0] * 10):
             try:
-                await self._listen(wanted)
+                await self._listen(candidate)
             except OSError as error:
-                trouble = error
+                failure = error
             else:
                 return
-        raise trouble
+        raise failure
 
     async def _listen(self, port: int) -> None:
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -174,20 +179,20 @@ class Nameserver:
         self._datagrams, self.port = datagrams, number
 
     def _receive(self, datagrams: socket.socket) -> None:
-        # What does not fit now is asked for again; an asker may be gone.
+        # NGINX repeats a lost query. A client may be gone.
         with contextlib.suppress(OSError):
             for _ in range(64):
                 data, source = datagrams.recvfrom(dns_messages.DATAGRAM_BYTES)
-                self.asked(data, source, functools.partial(_send, datagrams, source))
+                self.handle_query(data, source, functools.partial(_send, datagrams, source))
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         for name in self._names.values():
-            for asker in name.askers.values():
-                if asker.held is not None:
-                    asker.held.cancel()
-        for pace in self._paces.values():
-            pace.stop()
+            for client in name.clients.values():
+                if client.delayed is not None:
+                    client.delayed.cancel()
+        for limit in self._limits.values():
+            limit.stop()
         if self._datagrams is not None:
             asyncio.get_running_loop().remove_reader(self._datagrams)
             self._datagrams.close()
@@ -197,102 +202,110 @@ class Nameserver:
             writer.close()
 
     def publish(self, endpoints: Mapping[str, Endpoints], *, only: bool = True) -> None:
-        """Answer with these from now on; not ``only``: beside others that are known."""
+        """Answer with these endpoints from now on. Without `only`, keep the other known names."""
         if only:
             for name in self._names.keys() - endpoints.keys():
-                del self._questions[self._names.pop(name).key]
-        for name, wanted in endpoints.items():
+                del self._by_question[self._names.pop(name).key]
+        for name, servers in endpoints.items():
             known = self._names.get(name)
             if known is None:
                 known = self._names[name] = _Name(name)
-                self._questions[known.key] = known
-            known.set(wanted)
-            for asker in list(known.askers.values()):
-                if asker.told != known.version:
-                    asker.hurry()
+                self._by_question[known.key] = known
+            known.set(servers)
+            for client in list(known.clients.values()):
+                if client.sent_version != known.version:
+                    client.send_delayed()
 
-    def known(self) -> dict[str, Endpoints]:
-        """Give what is answered."""
+    def published(self) -> dict[str, Endpoints]:
+        """Return the published endpoints by name."""
         return {name: known.endpoints or () for name, known in self._names.items()}
 
-    def replaced(self) -> None:
-        """Note that other workers took over: what the former ones ask says nothing any more."""
-        self._former = frozenset(
-            source for name in self._names.values() for source in name.askers
+    def workers_replaced(self) -> None:
+        """Record that new workers took over. Later queries of the old ones no longer count."""
+        self._old_clients = frozenset(
+            source for name in self._names.values() for source in name.clients
         )  # fmt: skip
-        self._paces = {source: self._paces[source] for source in self._former & self._paces.keys()}
+        self._limits = {
+            source: self._limits[source] for source in self._old_clients & self._limits.keys()
+        }
 
-    def retained(self) -> None:
-        """Note that no others took over after all."""
-        self._former = frozenset()
+    def workers_retained(self) -> None:
+        """Record that the old workers stay because the reload failed."""
+        self._old_clients = frozenset()
 
-    def settled(self, name: str) -> bool:
-        """Whether NGINX has a name's endpoints: who asks again has taken in the first answer."""
-        found = self._names.get(name)
-        return found is not None and any(
-            asker.asked > 1
-            for source, asker in found.askers.items()
-            if source not in self._former
+    def is_resolved(self, name: str) -> bool:
+        """Return whether NGINX has the endpoints of a name.
+
+        A client that queries again has processed the first response.
+        """
+        known = self._names.get(name)
+        return known is not None and any(
+            client.query_count > 1
+            for source, client in known.clients.items()
+            if source not in self._old_clients
         )  # fmt: skip
 
-    async def taken(self, names: Collection[str], seconds: float) -> bool:
-        """Wait until NGINX has what is now known of ``names``; returns whether it has."""
+    async def wait_resolved(self, names: Collection[str], seconds: float) -> bool:
+        """Wait at most `seconds` until NGINX has the current endpoints of `names`.
+
+        Returns whether it has.
+        """
         if not names:
             return True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not all(self._is_taken(self._names[name]) for name in names):
-                    self._taken.clear()
-                    await self._taken.wait()
-            await asyncio.sleep(ADDRESSES_SECONDS)
+                while not all(self._is_queried(self._names[name]) for name in names):
+                    self._response_sent.clear()
+                    await self._response_sent.wait()
+            await asyncio.sleep(ADDRESS_QUERY_SECONDS)
             return True
         return False
 
-    def _is_taken(self, name: _Name) -> bool:
+    def _is_queried(self, name: _Name) -> bool:
         return any(
-            asker.told == name.version
-            for source, asker in name.askers.items()
-            if source not in self._former
+            client.sent_version == name.version
+            for source, client in name.clients.items()
+            if source not in self._old_clients
         )
 
-    def asked(self, data: bytes, source: object, respond: Respond) -> None:
-        """Take in a question; ``source`` None: answer at once, to nobody in particular."""
-        self.questions += 1
-        name = self._questions.get(data[12:])
+    def handle_query(self, data: bytes, source: object, respond: Respond) -> None:
+        """Handle a query. With `source` None, respond at once without tracking the client."""
+        self.queries += 1
+        name = self._by_question.get(data[12:])
         if name is None:
-            answer = dns_messages.encode_default_response(data)
-            if answer:
-                respond(answer)
+            response = dns_messages.encode_default_response(data)
+            if response:
+                respond(response)
             return
         if source is None:
             respond(data[:2] + name.stream[2:])
             return
-        asker = name.asker(source)
-        if asker.held is not None:
-            asker.held.cancel()
-            asker.held = None
-        elif asker.identity != data[:2]:
-            asker.asked += 1
-        elif not asker.open:
-            # The answer was lost on the way.
-            asker.told = -1
-        asker.identity, asker.open = data[:2], True
+        client = name.client(source)
+        if client.delayed is not None:
+            client.delayed.cancel()
+            client.delayed = None
+        elif client.query_id != data[:2]:
+            client.query_count += 1
+        elif not client.unanswered:
+            # The response was lost.
+            client.sent_version = -1
+        client.query_id, client.unanswered = data[:2], True
 
-        def give() -> None:
-            if asker.open and asker.identity == data[:2]:
-                asker.open, asker.told = False, name.version
+        def send() -> None:
+            if client.unanswered and client.query_id == data[:2]:
+                client.unanswered, client.sent_version = False, name.version
                 respond(data[:2] + name.datagram[2:])
-                self._taken.set()
+                self._response_sent.set()
 
-        def in_turn() -> None:
-            asker.held = None
-            self._paces.setdefault(source, _Pace()).give(give)
+        def send_in_turn() -> None:
+            client.delayed = None
+            self._limits.setdefault(source, _RateLimit()).send(send)
 
-        asker.answer = in_turn
-        if asker.told == name.version:
-            asker.held = asyncio.get_running_loop().call_later(HELD_SECONDS, in_turn)
+        client.send = send_in_turn
+        if client.sent_version == name.version:
+            client.delayed = asyncio.get_running_loop().call_later(MAX_DELAY_SECONDS, send_in_turn)
         else:
-            in_turn()
+            send_in_turn()
 
     async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def respond(data: bytes) -> None:
@@ -302,7 +315,7 @@ class Nameserver:
         try:
             while True:
                 (length,) = struct.unpack("!H", await reader.readexactly(2))
-                self.asked(await reader.readexactly(length), None, respond)
+                self.handle_query(await reader.readexactly(length), None, respond)
                 await writer.drain()
         except (asyncio.IncompleteReadError, OSError):
             pass
@@ -311,6 +324,6 @@ class Nameserver:
             writer.close()
 
 
-def _send(datagrams: socket.socket, source: object, answer: bytes) -> None:
+def _send(datagrams: socket.socket, source: object, response: bytes) -> None:
     with contextlib.suppress(OSError):
-        datagrams.sendto(answer, cast(tuple[str, int], source))
+        datagrams.sendto(response, cast(tuple[str, int], source))

@@ -1,4 +1,4 @@
-"""Where the agent's and NGINX's files are."""
+"""File system layout of the NGINX agent and its NGINX."""
 
 from __future__ import annotations
 
@@ -11,67 +11,67 @@ from gatehouse.agent import run_directory, secure_files
 from gatehouse.agent.nginx.plus import state_files
 
 TEMP_KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-"""NGINX's temporary directories; every one must be set where its own are not writable."""
+"""NGINX's temporary directories. All must be set because the built-in paths may not be writable."""
 
 
-class Places(msgspec.Struct, frozen=True):
-    """Paths under the two directories that the agent is given."""
+class Paths(msgspec.Struct, frozen=True):
+    """Paths under the agent's root and run directories."""
 
     root: Path
     run: Path
 
     @property
     def main_conf(self) -> Path:
-        """What NGINX is started with; leads through the link that is swapped."""
+        """Main configuration file. The path leads through the link to the current revision."""
         return self.root / "current" / "nginx.conf"
 
     @property
     def pid(self) -> Path:
-        """The master's pid file."""
+        """PID file of the master."""
         return self.run / "nginx.pid"
 
     @property
     def error_log(self) -> Path:
-        """NGINX's messages: a file, since a pipe would die with the agent."""
+        """Error log of NGINX. A file, because a pipe would break when the agent dies."""
         return self.run / "error.log"
 
     @property
     def version_socket(self) -> Path:
-        """Where the workers tell which version they serve."""
+        """Socket on which the workers report the version they serve."""
         return self.run / "version.sock"
 
     @property
     def api_socket(self) -> Path:
-        """Where NGINX Plus has its API; in a directory that nobody else may enter."""
+        """Socket of the NGINX Plus API, in a directory that only its owner may enter."""
         return self.run / "api" / "plus.sock"
 
     @property
     def states(self) -> Path:
-        """Where NGINX Plus keeps the servers of upstreams."""
+        """Directory of the upstream state files of NGINX Plus."""
         return self.root / state_files.DIRECTORY
 
     def temp(self, kind: str) -> Path:
-        """One of NGINX's temporary directories."""
+        """Return one of NGINX's temporary directories."""
         return self.run / "temp" / kind
 
     def prepare(self) -> None:
-        """Make the directories; raises OSError."""
+        """Create the directories. Raises OSError."""
         for path in (self.root, self.run, self.run / "temp"):
             secure_files.make_private_dir(path)
 
     def prepare_plus(self) -> None:
-        """Make the directories that only NGINX Plus needs; raises OSError."""
+        """Create the directories that only NGINX Plus needs. Raises OSError."""
         secure_files.make_private_dir(self.api_socket.parent)
         secure_files.make_private_dir(self.states)
 
     def remove_sockets(self) -> None:
-        """Remove sockets a killed NGINX left: those that nobody listens on any more."""
+        """Remove sockets that a killed NGINX left and that have no listener."""
         for path in (*self.run.iterdir(), self.api_socket):
-            if path.is_socket() and _abandoned(path):
+            if path.is_socket() and _has_no_listener(path):
                 path.unlink(missing_ok=True)
 
 
-def _abandoned(path: Path) -> bool:
+def _has_no_listener(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         try:
@@ -83,6 +83,6 @@ def _abandoned(path: Path) -> bool:
     return False
 
 
-def of(root: Path, run_dir: Path) -> Places:
-    """Give the places, with a short stand-in for a run directory too long for sockets."""
-    return Places(root, run_directory.short(run_dir))
+def of(root: Path, run_dir: Path) -> Paths:
+    """Return the paths, with a short substitute for a run directory too long for sockets."""
+    return Paths(root, run_directory.short(run_dir))

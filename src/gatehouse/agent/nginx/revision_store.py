@@ -1,10 +1,10 @@
-"""Configuration on disk: contents by hash, generations of links to them, one link to the current.
+"""Store of configuration revisions: contents by hash, and directories of hard links to them.
 
-A generation that is needed no more becomes the next one: what both have is not written again.
+An obsolete revision is reused for the next one, so files in both are not written again.
 
-Every step can be the last: a generation gets its name only when it is complete, and ``current``
-is replaced by a rename, so it always leads to a complete generation that ``nginx -t`` accepted.
-``proven`` leads to the last one that was seen to be served.
+The process may be killed after any step. A revision gets its name only when it is complete, and the
+link `current` is replaced by a rename. So it always leads to a complete revision that `nginx -t`
+accepted. The link `proven` leads to the last known good revision.
 """
 
 from __future__ import annotations
@@ -28,30 +28,31 @@ from gatehouse.agent.secure_files import UnsafePathError
 log = structlog.get_logger("gatehouse.agent")
 
 MANIFEST = "manifest.json"
-"""Of each generation; a directory without one is somebody else's."""
+"""Manifest file of a revision. Directories without it are not revisions."""
 
 MAIN = "nginx.conf"
 SYSTEM_TRUST = "system.pem"
-"""The agent's own files, which bundles refer to: the main file, and whom everybody trusts."""
+"""Files written by the agent that file sets refer to: main file and CA certificates of the system.
+"""
 
 RUNTIME_FILES = "gatehouse/secrets"
-"""The directory of files that NGINX opens when a request needs them, not when it starts."""
+"""Directory of files that NGINX opens when a request needs them, not at start."""
 
 
 _OBJECT = re.compile(r"[0-9a-f]{64}")
 _STAGED = re.compile(r"\.[0-9a-f]{64}(-\d+)?")
 
 
-class _Made(msgspec.Struct, frozen=True):
-    """What this process wrote in whole, and so knows without a look at the disk."""
+class _WrittenRevision(msgspec.Struct, frozen=True):
+    """A revision that this process wrote completely, and so knows without reading the disk."""
 
     manifest: Manifest
     own: frozenset[str]
-    """First parts of the paths that are the agent's own."""
+    """First path components of the agent's own files."""
 
     @property
-    def kept(self) -> dict[str, Entry]:
-        """What of it another generation may keep."""
+    def reusable(self) -> dict[str, Entry]:
+        """Entries that another revision can reuse, by path."""
         return {
             entry.path: entry
             for entry in self.manifest.entries
@@ -62,31 +63,34 @@ class _Made(msgspec.Struct, frozen=True):
 
 
 class RevisionStore:
-    """The store under one root. Only one process may use it; all methods are synchronous."""
+    """Store of revisions under one root, for a single process. All methods are synchronous."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._objects = root / "objects"
-        self._generations = root / "generations"
+        self._revisions = root / "generations"
         self._link = root / "current"
-        self._proven = root / "proven"
+        self._good = root / "proven"
         self._writes = itertools.count()
-        self._made: dict[int, _Made] = {}
+        self._written: dict[int, _WrittenRevision] = {}
         self._spare = root / "spare"
-        """A generation that is needed no more, without its secrets."""
-        self._spared: _Made | None = None
-        """What that is; None: it is not there."""
-        self._loose: set[str] | None = None
-        """Contents that may be needed no more; None: any may."""
+        """An obsolete revision for reuse, without its secrets."""
+        self._spare_content: _WrittenRevision | None = None
+        """Content of the spare revision. None if it does not exist."""
+        self._maybe_obsolete: set[str] | None = None
+        """Digests of contents that may be obsolete. None: any may be."""
 
     def prepare(self) -> None:
-        """Make the directories and remove what an interrupted run left half-made."""
-        for directory in (self._objects, self._generations):
+        """Create the directories and remove incomplete files of an interrupted run.
+
+        Raises OSError.
+        """
+        for directory in (self._objects, self._revisions):
             secure_files.reject_symlinks(self._root, directory.name)
             secure_files.make_private_dir(directory)
-        # What cannot be removed is in nobody's way; the disk may be read-only for a while.
+        # Files that cannot be removed do no harm. The disk may be read-only for a while.
         shutil.rmtree(self._spare, ignore_errors=True)
-        for path in self._generations.iterdir():
+        for path in self._revisions.iterdir():
             if path.name.startswith(".") and path.name[1:].isdigit():
                 shutil.rmtree(path, ignore_errors=True)
         for path in self._objects.iterdir():
@@ -96,23 +100,23 @@ class RevisionStore:
                 path.unlink()
 
     def directory(self, number: int) -> Path:
-        """The directory of one generation."""
-        return self._generations / str(number)
+        """Return the directory of a revision."""
+        return self._revisions / str(number)
 
     def numbers(self) -> list[int]:
-        """Every generation there is, oldest first."""
-        found = (path for path in self._generations.iterdir() if path.name.isdigit())
-        return sorted(int(path.name) for path in found if (path / MANIFEST).is_file())
+        """Return the numbers of all revisions, oldest first."""
+        paths = (path for path in self._revisions.iterdir() if path.name.isdigit())
+        return sorted(int(path.name) for path in paths if (path / MANIFEST).is_file())
 
     def current(self) -> int | None:
-        """The generation that NGINX loads at a start or reload; None before the first."""
-        return self._led(self._link)
+        """Return the revision that NGINX loads at a start or reload. None before the first."""
+        return self._read_link(self._link)
 
     def last_known_good(self) -> int | None:
-        """The generation that was last seen to be served; None before the first."""
-        return self._led(self._proven)
+        """Return the revision that was served last. None before the first."""
+        return self._read_link(self._good)
 
-    def _led(self, link: Path) -> int | None:
+    def _read_link(self, link: Path) -> int | None:
         try:
             name = link.readlink().name
         except OSError:
@@ -120,82 +124,86 @@ class RevisionStore:
         return int(name) if name.isdigit() and self.directory(int(name)).is_dir() else None
 
     def manifest(self, number: int) -> Manifest:
-        """What generation ``number`` holds; raises OSError or msgspec.DecodeError."""
-        if number in self._made:
-            return self._made[number].manifest
+        """Return the manifest of a revision. Raises OSError or msgspec.DecodeError."""
+        if number in self._written:
+            return self._written[number].manifest
         return msgspec.json.decode((self.directory(number) / MANIFEST).read_bytes(), type=Manifest)
 
     def missing(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Those whose content is not in the store, each content once."""
-        wanted = {entry.digest: entry for entry in entries}
+        """Return the entries whose content is not in the store, each content once."""
+        needed = {entry.digest: entry for entry in entries}
         current = self.current()
-        if current in self._made:
-            there = {entry.digest for entry in self._made[current].manifest.entries}
-            wanted = {digest: entry for digest, entry in wanted.items() if digest not in there}
-        return [entry for digest, entry in wanted.items() if not (self._objects / digest).exists()]
+        if current in self._written:
+            stored = {entry.digest for entry in self._written[current].manifest.entries}
+            needed = {digest: entry for digest, entry in needed.items() if digest not in stored}
+        return [entry for digest, entry in needed.items() if not (self._objects / digest).exists()]
 
     def put(self, entry: Entry, content: bytes) -> None:
-        """Take in a content; raises :class:`Refused` if it is not what its hash says.
+        """Store a content.
 
-        Raises OSError that names the file; nothing is left of it then.
+        Raises :class:`UnsafePathError` if its hash differs from that of the entry. Raises OSError
+        naming the file if it cannot be written; then nothing of it stays on disk.
         """
         if hashlib.sha256(content).hexdigest() != entry.digest:
-            raise UnsafePathError(f"{entry.path}: content of {len(content)} bytes has another hash")
+            raise UnsafePathError(
+                f"{entry.path}: hash of the content ({len(content)} bytes) does not match"
+            )
         secure_files.reject_symlinks(self._root, self._objects.name)
-        # A name of its own: who was told to stop writing may still be at it.
+        # A unique name, because a cancelled writer thread may still be running.
         staged = self._objects / f".{entry.digest}-{next(self._writes)}"
         try:
             secure_files.write_private_file(staged, content, 0o600 if entry.secret else 0o644)
             staged.rename(self._objects / entry.digest)
-            if self._loose is not None:
-                self._loose.add(entry.digest)
+            if self._maybe_obsolete is not None:
+                self._maybe_obsolete.add(entry.digest)
         except OSError as error:
-            # Whatever there is room for is needed now.
-            self._spared = None
+            # Free space for what is needed now.
+            self._spare_content = None
             shutil.rmtree(self._spare, ignore_errors=True)
             with contextlib.suppress(OSError):
                 staged.unlink(missing_ok=True)
             raise OSError(f"{entry.path} cannot be written: {error.strerror}") from error
 
     def content(self, entry: Entry) -> bytes:
-        """Give a content that is in the store; raises OSError."""
+        """Return a content from the store. Raises OSError."""
         return (self._objects / entry.digest).read_bytes()
 
     def stage(self, manifest: Manifest, own: Mapping[str, str | Path]) -> int:
-        """Make a generation of contents in the store and of the agent's own files; its number.
+        """Create a revision from stored contents and the agent's own files. Return its number.
 
-        Those are texts, or files elsewhere that are linked to. Raises OSError; nothing is left
-        then.
+        Own files are texts, or paths to link to. Raises OSError; then nothing of it stays on disk.
         """
-        taken = (int(each.name) for each in self._generations.iterdir() if each.name.isdigit())
+        taken = (int(path.name) for path in self._revisions.iterdir() if path.name.isdigit())
         number = max(taken, default=0) + 1
-        for store in (self._objects, self._generations):
+        for store in (self._objects, self._revisions):
             secure_files.reject_symlinks(self._root, store.name)
-        staged = self._generations / f".{number}"
-        if not self._amended(staged, manifest, own):
+        staged = self._revisions / f".{number}"
+        if not self._reuse_spare(staged, manifest, own):
             shutil.rmtree(staged, ignore_errors=True)
             try:
                 self._fill(staged, manifest, own, {})
             except OSError as error:
                 shutil.rmtree(staged, ignore_errors=True)
-                raise OSError(f"a generation cannot be made: {error.strerror}") from error
+                raise OSError(f"revision cannot be created: {error.strerror}") from error
         staged.rename(self.directory(number))
-        self._made[number] = _Made(manifest, frozenset(path.partition("/")[0] for path in own))
+        self._written[number] = _WrittenRevision(
+            manifest, frozenset(path.partition("/")[0] for path in own)
+        )
         return number
 
-    def _amended(self, staged: Path, manifest: Manifest, own: Mapping[str, str | Path]) -> bool:
-        """Make a generation of one that is needed no more; returns whether that went well."""
-        made, self._spared = self._spared, None
-        if made is None:
+    def _reuse_spare(self, staged: Path, manifest: Manifest, own: Mapping[str, str | Path]) -> bool:
+        """Turn the spare revision into a new one. Return whether that succeeded."""
+        spare, self._spare_content = self._spare_content, None
+        if spare is None:
             return False
         try:
             shutil.rmtree(staged, ignore_errors=True)
             self._spare.rename(staged)
-            for top in (*made.own, MANIFEST, RUNTIME_FILES):
+            for top in (*spare.own, MANIFEST, RUNTIME_FILES):
                 _remove(staged / top)
-            self._fill(staged, manifest, own, made.kept)
+            self._fill(staged, manifest, own, spare.reusable)
         except OSError as error:
-            log.info("generation made from nothing", reason=str(error))
+            log.info("spare revision not reused", error=str(error))
             return False
         return True
 
@@ -204,24 +212,24 @@ class RevisionStore:
         staged: Path,
         manifest: Manifest,
         own: Mapping[str, str | Path],
-        there: Mapping[str, Entry],
+        existing: Mapping[str, Entry],
     ) -> None:
-        """Have the files of a generation in a directory where ``there`` are some already."""
+        """Write the files of a revision to a directory that already has the files `existing`."""
         secure_files.make_private_dir(staged)
-        wanted = {entry.path: entry for entry in manifest.entries}
-        for path, entry in there.items():
-            if wanted.get(path) != entry:
+        desired = {entry.path: entry for entry in manifest.entries}
+        for path, entry in existing.items():
+            if desired.get(path) != entry:
                 (staged / path).unlink()
-        for above in {path.rpartition("/")[0] for path in (*wanted, *own)}:
-            secure_files.make_private_dir(staged / above)
+        for parent in {path.rpartition("/")[0] for path in (*desired, *own)}:
+            secure_files.make_private_dir(staged / parent)
         for entry in manifest.entries:
-            if there.get(entry.path) == entry:
+            if existing.get(entry.path) == entry:
                 continue
             source = self._objects / entry.digest
             if entry.secret:
                 source.chmod(0o600)
             os.link(source, staged / entry.path)
-        self._carry(staged)
+        self._add_runtime_files(staged)
         for path, content in own.items():
             if isinstance(content, Path):
                 (staged / path).symlink_to(content)
@@ -229,8 +237,8 @@ class RevisionStore:
                 secure_files.write_private_file(staged / path, content.encode())
         secure_files.write_private_file(staged / MANIFEST, msgspec.json.encode(manifest))
 
-    def _carry(self, staged: Path) -> None:
-        """Add what NGINX opens at each request and old workers still know by its old name."""
+    def _add_runtime_files(self, staged: Path) -> None:
+        """Add runtime files of the current revision, which old workers open by their old names."""
         current = self.current()
         if current is None:
             return
@@ -240,14 +248,14 @@ class RevisionStore:
                 os.link(self.directory(current) / entry.path, staged / entry.path)
 
     def update_in_place(self, number: int, manifest: Manifest) -> None:
-        """Replace files of a generation by others with the same paths, the manifest last.
+        """Replace files of a revision by others with the same paths, the manifest last.
 
-        Only for files that NGINX does not read. Whoever is interrupted leaves a generation whose
-        manifest is the former one, which is asked for again.
+        Only for files that NGINX does not read. If this is interrupted, the old manifest remains
+        and the control plane requests the update again.
         """
         directory = self.directory(number)
         known = {entry.path: entry for entry in self.manifest(number).entries}
-        made = self._made.pop(number, None)
+        written = self._written.pop(number, None)
         for entry in manifest.entries:
             if entry == known[entry.path]:
                 continue
@@ -257,97 +265,97 @@ class RevisionStore:
             new.unlink(missing_ok=True)
             os.link(self._objects / entry.digest, new)
             new.replace(directory / entry.path)
-            if self._loose is not None:
-                self._loose.add(known[entry.path].digest)
+            if self._maybe_obsolete is not None:
+                self._maybe_obsolete.add(known[entry.path].digest)
         new = directory / ".new"
         new.unlink(missing_ok=True)
         secure_files.write_private_file(new, msgspec.json.encode(manifest))
         new.replace(directory / MANIFEST)
-        if made is not None:
-            self._made[number] = _Made(manifest, made.own)
-        self._discard()
+        if written is not None:
+            self._written[number] = _WrittenRevision(manifest, written.own)
+        self._remove_obsolete_contents()
 
     def activate(self, number: int) -> None:
-        """Make ``number`` the current generation, atomically."""
+        """Make a revision the current one, atomically."""
         if self.current() != number:
-            self._lead(self._link, number)
+            self._write_link(self._link, number)
 
-    def _lead(self, link: Path, number: int) -> None:
+    def _write_link(self, link: Path, number: int) -> None:
         new = link.with_name(f".{link.name}")
         new.unlink(missing_ok=True)
         new.symlink_to(Path("generations") / str(number))
         new.replace(link)
 
     def sweep(self, keep: Iterable[int | None]) -> None:
-        """Remove all generations but ``keep`` and those with a link, and what none needs more.
+        """Remove revisions other than `keep` and the linked ones, and contents that none needs.
 
-        As far as the disk lets itself be cleaned: it is no reason to fail.
+        Disk errors are only logged, because they are no reason to fail.
         """
         try:
             self._sweep({*keep, self.current(), self.last_known_good()})
         except (OSError, msgspec.DecodeError) as error:
-            log.warning("disk not cleaned", reason=str(error))
+            log.warning("revisions not removed", error=str(error))
 
     def remove(self, number: int) -> None:
-        """Remove one that is not to be served after all."""
-        self.sweep(each for each in self.numbers() if each != number)
+        """Remove a revision that is not going to be served."""
+        self.sweep(other for other in self.numbers() if other != number)
 
-    def keep(self, proven: int, *others: int | None) -> None:
-        """Note that ``proven`` was seen to be served, and remove all but it and ``others``.
+    def keep(self, good: int, *others: int | None) -> None:
+        """Record `good` as the last known good revision. Remove all except it and `others`.
 
-        Where the disk cannot be written to, what was proven before is what stays noted.
+        If the disk cannot be written to, the previous record stays.
         """
         try:
-            if self.last_known_good() != proven:
-                self._lead(self._proven, proven)
+            if self.last_known_good() != good:
+                self._write_link(self._good, good)
         except OSError as error:
-            log.warning("not noted as proven", generation=proven, reason=str(error))
-        self.sweep({proven, *others})
+            log.warning("last known good revision not recorded", revision=good, error=str(error))
+        self.sweep({good, *others})
 
-    def _sweep(self, kept: Set[int | None]) -> None:
+    def _sweep(self, keep: Set[int | None]) -> None:
         for number in self.numbers():
-            if number not in kept:
-                # By another name first, so that no half-removed one can be taken for whole.
-                leaving = self._generations / f".{number}"
-                made = self._made.pop(number, None)
-                self.directory(number).rename(leaving)
-                self._leave(leaving, made)
-        self._discard()
+            if number not in keep:
+                # Rename it first, so that a partly removed revision is never taken as complete.
+                removed = self._revisions / f".{number}"
+                written = self._written.pop(number, None)
+                self.directory(number).rename(removed)
+                self._make_spare(removed, written)
+        self._remove_obsolete_contents()
 
-    def _leave(self, directory: Path, made: _Made | None) -> None:
-        """Keep a generation that is needed no more for the next one, instead of one before it."""
-        if made is None:
-            self._loose = None
+    def _make_spare(self, directory: Path, written: _WrittenRevision | None) -> None:
+        """Keep an obsolete revision as the spare one, replacing an older spare."""
+        if written is None:
+            self._maybe_obsolete = None
             shutil.rmtree(directory)
             return
-        if self._loose is not None:
-            self._loose.update(entry.digest for entry in made.manifest.entries)
-        for entry in made.manifest.entries:
+        if self._maybe_obsolete is not None:
+            self._maybe_obsolete.update(entry.digest for entry in written.manifest.entries)
+        for entry in written.manifest.entries:
             if entry.secret:
                 (directory / entry.path).unlink()
         _remove(directory / RUNTIME_FILES)
-        self._spared = None
+        self._spare_content = None
         _remove(self._spare)
         directory.rename(self._spare)
-        self._spared = made
+        self._spare_content = written
 
-    def _discard(self) -> None:
-        # What a manifest names, not what has links: whoever was interrupted while it replaced
-        # files left a manifest whose contents are in the store alone.
-        named = {
+    def _remove_obsolete_contents(self) -> None:
+        # Keep what a manifest names instead of what has links: an interrupted update in place left
+        # a manifest whose contents are only in the store.
+        used = {
             entry.digest for number in self.numbers() for entry in self.manifest(number).entries
         }
-        loose, self._loose = self._loose, None
-        if loose is None:
-            found = (path.name for path in self._objects.iterdir())
-            loose = {name for name in found if _OBJECT.fullmatch(name)}
-        for digest in loose - named:
+        candidates, self._maybe_obsolete = self._maybe_obsolete, None
+        if candidates is None:
+            names = (path.name for path in self._objects.iterdir())
+            candidates = {name for name in names if _OBJECT.fullmatch(name)}
+        for digest in candidates - used:
             (self._objects / digest).unlink(missing_ok=True)
-        self._loose = set()
+        self._maybe_obsolete = set()
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, a link, or a directory with all in it, if there is one."""
+    """Remove a file, a link, or a directory tree, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,4 +1,4 @@
-"""What upstreams that follow names begin with, as files of a generation."""
+"""Seeds: initial servers of upstreams that resolve names, as files of a revision."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from gatehouse.dataplane.endpoints import Endpoints
 
 SEEDS = "seeds"
-"""Where a generation has what upstreams begin with; one directory each, for NGINX looks for it."""
+"""Directory of seeds in a revision, with one directory per upstream as NGINX includes it."""
 
 
 def seed_files(seeds: Mapping[str, Endpoints]) -> dict[str, str]:
-    """Write what upstreams begin with, as they include it: the files by path."""
+    """Return the content of the seed files by path."""
     return {
         f"{SEEDS}/{name}/servers.conf": "".join(
             f"server {endpoint.encoded} max_fails=0 weight={endpoint.weight};\n"
-            for endpoint in found
+            for endpoint in servers
         )
-        for name, found in seeds.items()
+        for name, servers in seeds.items()
     }

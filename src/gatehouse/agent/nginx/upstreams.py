@@ -1,4 +1,4 @@
-"""How endpoints reach a running NGINX apart from its configuration: by name, or by an API."""
+"""Endpoint updates in a running NGINX without a reload: by DNS, or by the NGINX Plus API."""
 
 from __future__ import annotations
 
@@ -10,88 +10,97 @@ from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.dataplane.endpoints import Endpoints, decode, name_of
 
 KEYVALS = ("gatehouse/keyvals/", "gatehouse/stream-keyvals/")
-"""Where a bundle has what key-value zones hold."""
+"""Directories in a file set of the contents of key-value zones, for HTTP and for streams."""
 
 
 class UpdateRejectedError(Exception):
-    """NGINX cannot be given something now; the message says what and why."""
+    """NGINX cannot be updated now. The message says what failed and why."""
 
 
 class Upstreams(Protocol):
-    """What the endpoints of generations have to do with NGINX. One call at a time."""
+    """Endpoints of revisions in a running NGINX. Calls must not overlap."""
 
     @property
     def port(self) -> int:
-        """The name server's, for the main file; 0: there is none."""
+        """Return the port of the name server for the main file. 0: none."""
 
     def adopt(self, manifest: Manifest) -> None:
-        """Begin with what NGINX has loaded, or will. Raises OSError or ValueError."""
+        """Initialize from the manifest that NGINX has loaded or will load.
+
+        Raises OSError or ValueError.
+        """
 
     def before_restart(self, manifest: Manifest) -> None:
-        """A new master is about to load ``manifest``, and knows nothing."""
+        """Called before a new master, which has no state, loads `manifest`."""
 
     def seeds(self, manifest: Manifest) -> Mapping[str, Endpoints]:
-        """Give what upstreams must begin with in a generation of ``manifest``."""
+        """Return the endpoints that a revision of `manifest` must contain, by upstream."""
 
     def seeds_obsolete(self, manifest: Manifest) -> bool:
-        """Whether upstreams begin with something in ``manifest`` that they need no more."""
+        """Return whether `manifest` has seeds that NGINX no longer needs."""
 
-    def can_update_without_reload(self, present: Manifest, wanted: Manifest) -> bool:
-        """Whether the endpoints of ``wanted`` can take the place of the present without a reload.
+    def can_update_without_reload(self, present: Manifest, desired: Manifest) -> bool:
+        """Return whether the endpoints can change from `present` to `desired` without a reload.
 
-        In all else the two are the same.
+        The manifests do not differ otherwise.
         """
 
     async def update(self, manifest: Manifest) -> bool:
-        """Bring endpoints to NGINX; False: it takes a reload. Raises NotTakenError."""
+        """Update the endpoints. Return False if a reload is needed. Raises UpdateRejectedError."""
 
     def before_reload(self, manifest: Manifest) -> None:
-        """Workers with ``manifest`` are about to begin."""
+        """Called before workers with `manifest` start."""
 
     def reload_failed(self) -> None:
-        """They did not; the former ones stay."""
+        """Called when a reload failed: the old workers keep running."""
 
     async def after_reload(self, manifest: Manifest) -> None:
-        """They took over. Raises NotTakenError if they have not all of its endpoints."""
+        """Called when the new workers took over.
+
+        Raises UpdateRejectedError if they do not have all endpoints of `manifest`.
+        """
 
     async def reconcile(self, manifest: Manifest) -> None:
-        """Set right what NGINX has otherwise than ``manifest``. Raises NotTakenError."""
+        """Correct what differs in NGINX from `manifest`. Raises UpdateRejectedError."""
 
 
 class EndpointReader:
-    """Reads the endpoints of manifests; each content once."""
+    """Reads the endpoints of manifests. Each content is decoded once."""
 
-    def __init__(self, generations: RevisionStore) -> None:
-        self._generations = generations
+    def __init__(self, revisions: RevisionStore) -> None:
+        self._revisions = revisions
         self._decoded: dict[str, Endpoints] = {}
 
     def read(self, manifest: Manifest) -> dict[str, Endpoints]:
-        """Give the endpoints of a manifest by upstream; raises OSError or ValueError."""
-        known: dict[str, Endpoints] = {}
+        """Return the endpoints of a manifest by upstream. Raises OSError or ValueError."""
+        by_upstream: dict[str, Endpoints] = {}
         decoded: dict[str, Endpoints] = {}
         for entry in manifest.entries:
             name = name_of(entry.path)
             if not name:
                 continue
-            found = self._decoded.get(entry.digest)
-            if found is None:
+            endpoints = self._decoded.get(entry.digest)
+            if endpoints is None:
                 try:
-                    found = decode(self._generations.content(entry))
+                    endpoints = decode(self._revisions.content(entry))
                 except ValueError as error:
                     raise ValueError(f"{entry.path}: {error}") from error
-            known[name] = decoded[entry.digest] = found
+            by_upstream[name] = decoded[entry.digest] = endpoints
         self._decoded = decoded
-        return known
+        return by_upstream
 
 
 def only_endpoints_differ(one: Manifest, other: Manifest) -> bool:
-    """Whether NGINX's text is the same in both, and so are the upstreams."""
-    return _text(one) == _text(other)
+    """Return whether two manifests have the same upstreams and other files.
+
+    Contents of key-value zones may differ, too.
+    """
+    return _reload_relevant(one) == _reload_relevant(other)
 
 
-def _text(manifest: Manifest) -> dict[str, object]:
-    return {entry.path: None if _apart(entry.path) else entry for entry in manifest.entries}
+def _reload_relevant(manifest: Manifest) -> dict[str, object]:
+    return {entry.path: None if _is_dynamic(entry.path) else entry for entry in manifest.entries}
 
 
-def _apart(path: str) -> bool:
+def _is_dynamic(path: str) -> bool:
     return bool(name_of(path)) or path.startswith(KEYVALS)

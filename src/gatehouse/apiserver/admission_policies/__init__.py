@@ -1,4 +1,7 @@
-"""ValidatingAdmissionPolicies: rules in CEL about what anybody may write.
+"""ValidatingAdmissionPolicies: CEL rules for writes.
 
 https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy
+
+:mod:`policy` compiles a policy, :mod:`matching` selects requests, and :mod:`enforcement` applies
+stored policies to writes. Never here: HTTP.
 """

@@ -1,4 +1,4 @@
-"""Policies and bindings as they are stored, and what they say of each write."""
+"""Enforcement of the stored policies and bindings on writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Object = dict[str, Any]
 
 
 class Policies:
-    """Follows the stored policies, and judges writes by them."""
+    """Index of the stored policies and bindings, and validation of writes."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store, self._registry = store, registry
@@ -46,7 +46,7 @@ class Policies:
             try:
                 self._policies[name] = Policy(event.now.value)
             except (ValueError, KeyError) as error:
-                # Creation checks expressions: only another server's idea of them gets here.
+                # Expressions are checked at creation, so this one was accepted by another version.
                 log.warning("policy does not compile", policy=name, error=str(error))
 
     def _on_binding(self, event: Event) -> None:
@@ -58,21 +58,23 @@ class Policies:
     def validate(
         self, call: WriteRequest, obj: Object | None, old: Object | None
     ) -> tuple[str, ...]:
-        """Give warnings about a write; ``obj`` None: a deletion. Raises ApiError for a denial."""
-        # What the server does for itself is nobody's request, and nobody must lock themselves out.
+        """Return warnings about a write. `obj` is None for a deletion. Raises ApiError for a
+        denial.
+        """
+        # The server's own writes are exempt, and so are policies, so that no policy can lock them.
         own = call.user is SYSTEM or call.served.resource.group == GROUP
         if not self._bindings or own:
             return ()
-        asked, warnings = self._asked(call, obj, old), []
+        attributes, warnings = self._attributes(call, obj, old), []
         for name, binding in self._bindings.items():
             spec = binding.get("spec") or {}
             policy = self._policies.get(spec.get("policyName", ""))
-            if policy is None or not self._matches(policy, spec, asked):
+            if policy is None or not self._matches(policy, spec, attributes):
                 continue
-            for denial in self._denials(policy, spec, asked, call):
+            for denial in self._denials(policy, spec, attributes, call):
                 actions = spec.get("validationActions") or ()
                 if "Deny" in actions:
-                    raise _denied(call, policy.name, name, denial, asked.name)
+                    raise _denied(call, policy.name, name, denial, attributes.name)
                 if "Warn" in actions:
                     warnings.append(
                         f"Validation failed for ValidatingAdmissionPolicy '{policy.name}' with "
@@ -80,15 +82,15 @@ class Policies:
                     )
         return tuple(warnings)
 
-    def _matches(self, policy: Policy, binding: Object, asked: AdmissionAttributes) -> bool:
-        return matches(policy.constraints, asked, self._serves) and matches(
-            binding.get("matchResources") or {}, asked, self._serves
+    def _matches(self, policy: Policy, binding: Object, attributes: AdmissionAttributes) -> bool:
+        return matches(policy.constraints, attributes, self._serves) and matches(
+            binding.get("matchResources") or {}, attributes, self._serves
         )
 
     def _serves(self, group: str, version: str, plural: str) -> bool:
         return self._registry.find(group, version, plural) is not None
 
-    def _asked(
+    def _attributes(
         self, call: WriteRequest, obj: Object | None, old: Object | None
     ) -> AdmissionAttributes:
         resource = call.served.resource
@@ -110,30 +112,32 @@ class Policies:
         )
 
     def _denials(
-        self, policy: Policy, binding: Object, asked: AdmissionAttributes, call: WriteRequest
+        self, policy: Policy, binding: Object, attributes: AdmissionAttributes, call: WriteRequest
     ) -> Iterator[Denial]:
         data = {
-            "object": asked.object,
-            "oldObject": asked.before,
-            "namespaceObject": asked.owner,
-            "request": _request(asked, call),
+            "object": attributes.object,
+            "oldObject": attributes.before,
+            "namespaceObject": attributes.owner,
+            "request": _request(attributes, call),
             "params": None,
         }
         if policy.param_kind is None:
             yield from policy.denials(data)
             return
-        found = self._params(policy.param_kind, binding.get("paramRef") or {}, asked)
+        found = self._params(policy.param_kind, binding.get("paramRef") or {}, attributes)
         if not found and (binding.get("paramRef") or {}).get("parameterNotFoundAction") != "Allow":
             kind = policy.param_kind.get("kind", "")
             yield Denial(f"no params found for policy binding: there is no such {kind}")
         for params in found:
             yield from policy.denials({**data, "params": params})
 
-    def _params(self, kind: Object, reference: Object, asked: AdmissionAttributes) -> list[Object]:
+    def _params(
+        self, kind: Object, reference: Object, attributes: AdmissionAttributes
+    ) -> list[Object]:
         served = self._registry.by_kind(kind.get("apiVersion", ""), kind.get("kind", ""))
         if served is None:
             return []
-        namespace = reference.get("namespace") or asked.namespace
+        namespace = reference.get("namespace") or attributes.namespace
         if reference.get("name"):
             entry = self._store.latest(served.key(namespace, reference["name"]))
             return [entry.value] if entry else []
@@ -147,21 +151,25 @@ class Policies:
         ]
 
 
-def _request(asked: AdmissionAttributes, call: WriteRequest) -> Object:
+def _request(attributes: AdmissionAttributes, call: WriteRequest) -> Object:
     resource = call.served.resource
-    kind = {"group": asked.group, "version": asked.version, "kind": resource.kind}
-    named = {"group": asked.group, "version": asked.version, "resource": asked.resource}
+    kind = {"group": attributes.group, "version": attributes.version, "kind": resource.kind}
+    named = {
+        "group": attributes.group,
+        "version": attributes.version,
+        "resource": attributes.resource,
+    }
     return {
         "kind": kind,
         "requestKind": kind,
         "resource": named,
         "requestResource": named,
-        "subResource": asked.subresource,
-        "requestSubResource": asked.subresource,
-        "name": asked.name,
-        "namespace": asked.namespace,
-        "operation": asked.operation,
-        "userInfo": call.user.shown(),
+        "subResource": attributes.subresource,
+        "requestSubResource": attributes.subresource,
+        "name": attributes.name,
+        "namespace": attributes.namespace,
+        "operation": attributes.operation,
+        "userInfo": call.user.user_info(),
         "dryRun": call.options.dry_run,
     }
 

@@ -1,4 +1,4 @@
-"""Which requests a policy or a binding is about. Pure."""
+"""Selection of requests by policies and bindings. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = "admissionregistration.k8s.io"
 
 
 class AdmissionAttributes(msgspec.Struct, frozen=True):
-    """A request as policies see it."""
+    """Attributes of a request for policies."""
 
     operation: str
     """CREATE, UPDATE or DELETE."""
@@ -29,40 +29,46 @@ class AdmissionAttributes(msgspec.Struct, frozen=True):
     object: Object | None
     before: Object | None
     owner: Object | None
-    """The namespace."""
+    """The namespace object."""
 
 
 Serves = Callable[[str, str, str], bool]
-"""Whether a group serves a resource in a version."""
+"""Returns whether a group serves a resource in a version."""
 
 
-def matches(constraints: Mapping[str, Any], asked: AdmissionAttributes, serves: Serves) -> bool:
-    """Whether a request is one of those that ``matchConstraints`` or ``matchResources`` choose."""
+def matches(
+    constraints: Mapping[str, Any], attributes: AdmissionAttributes, serves: Serves
+) -> bool:
+    """Return whether `matchConstraints` or `matchResources` match a request."""
     rules = constraints.get("resourceRules")
     equivalent = constraints.get("matchPolicy") != "Exact"
-    if rules and not any(_rule(rule, asked, serves, equivalent) for rule in rules):
+    if rules and not any(_rule(rule, attributes, serves, equivalent) for rule in rules):
         return False
     excluded = constraints.get("excludeResourceRules") or ()
-    if any(_rule(rule, asked, serves, equivalent) for rule in excluded):
+    if any(_rule(rule, attributes, serves, equivalent) for rule in excluded):
         return False
-    return _namespace(constraints.get("namespaceSelector"), asked) and _object(
-        constraints.get("objectSelector"), asked
+    return _namespace(constraints.get("namespaceSelector"), attributes) and _object(
+        constraints.get("objectSelector"), attributes
     )
 
 
 def _rule(
-    rule: Mapping[str, Any], asked: AdmissionAttributes, serves: Serves, equivalent: bool
+    rule: Mapping[str, Any], attributes: AdmissionAttributes, serves: Serves, equivalent: bool
 ) -> bool:
-    whole = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+    whole = (
+        f"{attributes.resource}/{attributes.subresource}"
+        if attributes.subresource
+        else attributes.resource
+    )
     names = rule.get("resourceNames")
     scope = rule.get("scope") or "*"
     return (
-        _one_of(rule.get("operations"), asked.operation)
-        and _one_of(rule.get("apiGroups"), asked.group)
-        and _version(rule.get("apiVersions") or (), asked, serves, equivalent)
+        _one_of(rule.get("operations"), attributes.operation)
+        and _one_of(rule.get("apiGroups"), attributes.group)
+        and _version(rule.get("apiVersions") or (), attributes, serves, equivalent)
         and any(_resource(pattern, whole) for pattern in rule.get("resources") or ())
-        and (not names or asked.name in names)
-        and scope in ("*", "Namespaced" if asked.namespaced else "Cluster")
+        and (not names or attributes.name in names)
+        and scope in ("*", "Namespaced" if attributes.namespaced else "Cluster")
     )
 
 
@@ -70,35 +76,42 @@ def _one_of(values: Any, wanted: str) -> bool:
     return "*" in (values or ()) or wanted in (values or ())
 
 
-def _version(versions: Any, asked: AdmissionAttributes, serves: Serves, equivalent: bool) -> bool:
-    if _one_of(versions, asked.version):
+def _version(
+    versions: Any, attributes: AdmissionAttributes, serves: Serves, equivalent: bool
+) -> bool:
+    if _one_of(versions, attributes.version):
         return True
-    # A request in one version of a resource is as good as the same request in another.
-    return equivalent and any(serves(asked.group, each, asked.resource) for each in versions)
+    # With match policy Equivalent, a request matches in every served version of its resource.
+    return equivalent and any(
+        serves(attributes.group, each, attributes.resource) for each in versions
+    )
 
 
 def _resource(pattern: str, whole: str) -> bool:
-    """``*`` is every resource without its subresources, ``*/*`` everything, ``*/scale`` …"""
+    """Return whether a pattern matches a resource.
+
+    `*` is every resource without its subresources, `*/*` everything, `*/scale` every scale.
+    """
     resource, _, subresource = whole.partition("/")
     left, _, right = pattern.partition("/")
     return left in ("*", resource) and right in ("*", subresource)
 
 
-def _namespace(selector: Any, asked: AdmissionAttributes) -> bool:
+def _namespace(selector: Any, attributes: AdmissionAttributes) -> bool:
     if not selector:
         return True
-    if asked.resource == "namespaces" and not asked.group:
-        return _object(selector, asked)
-    if not asked.namespaced:
+    if attributes.resource == "namespaces" and not attributes.group:
+        return _object(selector, attributes)
+    if not attributes.namespaced:
         return True
-    return selects(selector, _labels(asked.owner))
+    return selects(selector, _labels(attributes.owner))
 
 
-def _object(selector: Any, asked: AdmissionAttributes) -> bool:
+def _object(selector: Any, attributes: AdmissionAttributes) -> bool:
     if not selector:
         return True
-    seen = [obj for obj in (asked.object, asked.before) if obj is not None]
-    return any(selects(selector, _labels(obj)) for obj in seen)
+    objects = [obj for obj in (attributes.object, attributes.before) if obj is not None]
+    return any(selects(selector, _labels(obj)) for obj in objects)
 
 
 def _labels(obj: Object | None) -> Object:

@@ -1,4 +1,4 @@
-"""One policy: its expressions, compiled, and what they say of a request. Pure."""
+"""A compiled policy and its evaluation on a request. No I/O."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gatehouse.apiserver.structural import cel
 Object = dict[str, Any]
 
 CODES = {"Invalid": 422, "Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
-"""Of the reasons that a validation may give."""
+"""HTTP status codes by reason of a validation."""
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """A validation that did not hold."""
+    """A failed validation."""
 
     message: str
     reason: str = "Invalid"
@@ -28,8 +28,8 @@ class _Validation:
     def __init__(self, spec: Object) -> None:
         self.text = spec["expression"].strip()
         self.program = cel.compile_rule(self.text)
-        words = spec.get("messageExpression")
-        self.words = cel.compile_rule(words) if words else None
+        expression = spec.get("messageExpression")
+        self.message_program = cel.compile_rule(expression) if expression else None
         self.message, self.reason = spec.get("message") or "", spec.get("reason") or "Invalid"
 
     def denial(self, activation: Any) -> Denial | cel.EvaluationError | None:
@@ -38,13 +38,17 @@ class _Validation:
             return None
         if isinstance(found, cel.EvaluationError):
             return cel.EvaluationError(f"expression '{self.text}' resulted in error: {found.text}")
-        said = self.words.run(activation) if self.words is not None else None
-        message = said.strip() if isinstance(said, str) and said.strip() else self.message
+        rendered = (
+            self.message_program.run(activation) if self.message_program is not None else None
+        )
+        message = (
+            rendered.strip() if isinstance(rendered, str) and rendered.strip() else self.message
+        )
         return Denial(message.strip() or f"failed expression: {self.text}", self.reason)
 
 
 class Policy:
-    """A ValidatingAdmissionPolicy. Raises ValueError for an expression that does not compile."""
+    """A ValidatingAdmissionPolicy. Raises ValueError if an expression does not compile."""
 
     def __init__(self, obj: Object) -> None:
         spec = obj.get("spec") or {}
@@ -63,7 +67,7 @@ class Policy:
         self._validations = [_Validation(each) for each in spec.get("validations") or ()]
 
     def denials(self, data: Object) -> Iterator[Denial]:
-        """Give what does not hold of a request, whose variables of CEL are ``data``."""
+        """Yield the failed validations of a request. `data` are its CEL variables."""
         activation = cel.bind(**data)
         for name, condition in self._conditions:
             found = condition.run(activation)
@@ -76,7 +80,7 @@ class Policy:
         variables: Object = {}
         for name, program in self._variables:
             value = program.run(cel.bind(**data, variables=variables))
-            # One that fails matters only to the expressions that read it.
+            # A failed variable matters only to the expressions that use it.
             if not isinstance(value, cel.EvaluationError):
                 variables[name] = value
         activation = cel.bind(**data, variables=variables)
@@ -93,7 +97,7 @@ class Policy:
 
 
 def check(obj: Object, _: Object | None) -> Iterator[Cause]:
-    """Give what is wrong with the expressions of a policy."""
+    """Yield the violations of the expressions of a policy."""
     spec = obj.get("spec") or {}
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         why = "validations or auditAnnotations must be specified"
@@ -107,15 +111,15 @@ def check(obj: Object, _: Object | None) -> Iterator[Cause]:
     )
     for field, name in fields:
         for index, each in enumerate(spec.get(field) or ()):
-            text, place = each.get(name) or "", f"spec.{field}[{index}].{name}"
+            text, field_path = each.get(name) or "", f"spec.{field}[{index}].{name}"
             if not text.strip():
                 if name != "messageExpression":
-                    yield Cause("FieldValueRequired", "Required value", place)
+                    yield Cause("FieldValueRequired", "Required value", field_path)
                 continue
             if cel.mentions(text, "authorizer"):
-                yield invalid(place, text, "the variable authorizer is not supported")
+                yield invalid(field_path, text, "the variable authorizer is not supported")
                 continue
             try:
                 cel.compile_rule(text)
             except ValueError as error:
-                yield invalid(place, text, f"compilation failed: {error}")
+                yield invalid(field_path, text, f"compilation failed: {error}")

@@ -1,4 +1,4 @@
-"""What `kubectl get` prints of built-in kinds."""
+"""Columns of `kubectl get` for built-in kinds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NONE = "<none>"
 
 
 def at(path: str) -> Callable[[Object], Any]:
-    """Give the reader of a field."""
+    """Return a function that reads a field; None if it is absent."""
     names = path.split(".")
 
     def read(obj: Object) -> Any:
@@ -77,12 +77,12 @@ def _selecting(selector: Object) -> str:
     return ",".join(parts) or NONE
 
 
-def few(items: Iterable[str], most: int = 3) -> str:
-    """Give the first items, and how many more there are."""
+def few(items: Iterable[str], maximum: int = 3) -> str:
+    """Return the first items, and the number of the others."""
     found = list(items)
-    if len(found) <= most:
+    if len(found) <= maximum:
         return ",".join(found) or NONE
-    return f"{','.join(found[:most])} + {len(found) - most} more..."
+    return f"{','.join(found[:maximum])} + {len(found) - maximum} more..."
 
 
 def _containers(field: str) -> Callable[[Object], str]:
@@ -374,4 +374,4 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         AGE,
     ),
 }
-"""By plural name."""
+"""Columns by plural name."""

@@ -1,7 +1,7 @@
-"""What the table of types does not say: ranges, choices and defaults of built-in kinds.
+"""Ranges, choices and defaults of built-in kinds, which the table of types does not have.
 
-By ``type.field``; laid over the field's schema. Only what Kubernetes itself defaults or checks
-(https://kubernetes.io/docs/reference/kubernetes-api).
+Keys are `type.field`; values are merged into the field's schema. Only defaults and checks of
+Kubernetes itself (https://kubernetes.io/docs/reference/kubernetes-api).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ LIMITS: dict[str, dict[str, Any]] = {
     "batch.v1.CronJobSpec.failedJobsHistoryLimit": {"default": 1, "minimum": 0},
     "networking.v1.NetworkPolicyPort.protocol": _PROTOCOL,
     "discovery.v1.EndpointSlice.addressType": _choice("IPv4", "IPv6", "FQDN"),
-    # Marked required, and never asked for.
+    # Marked as required, but Kubernetes accepts its absence.
     "discovery.v1.EndpointSlice.endpoints": {"maxItems": 1000, "default": []},
     "discovery.v1.EndpointSlice.ports": {"maxItems": 100},
     "discovery.v1.Endpoint.addresses": {"minItems": 1, "maxItems": 100},

@@ -1,4 +1,4 @@
-"""Defaults of built-in kinds that depend on other fields; the others stand in :mod:`limits`."""
+"""Defaults of built-in kinds that depend on other fields. Others are in :mod:`constraints`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Object = dict[str, Any]
 
 
 def namespace(obj: Object) -> None:
-    """The name is a label, so that selectors can choose by it."""
+    """Set the name as a label, for use by selectors."""
     labels = obj["metadata"].get("labels") or {}
     obj["metadata"]["labels"] = labels
     labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
 
 
 def service(obj: Object) -> None:
-    """Target ports are the ports."""
+    """Set target ports to the ports, and defaults that depend on the type."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return
@@ -36,7 +36,7 @@ def service(obj: Object) -> None:
 
 
 def secret(obj: Object) -> None:
-    """``stringData`` is written into ``data``."""
+    """Merge `stringData` into `data`."""
     texts = obj.pop("stringData", None)
     if isinstance(texts, dict) and texts:
         encoded = {
@@ -51,7 +51,7 @@ def secret(obj: Object) -> None:
 
 
 def decoded(value: Any) -> bytes | None:
-    """Give the bytes of a base64 text; None if it is none."""
+    """Decode a base64 text; None if it is invalid."""
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, TypeError, ValueError):
@@ -59,7 +59,7 @@ def decoded(value: Any) -> bytes | None:
 
 
 def pod_spec(spec: Any) -> None:
-    """Images are pulled always where their tag can move."""
+    """Set defaults of a Pod spec. Images with a mutable tag are always pulled."""
     if not isinstance(spec, dict):
         return
     spec.setdefault("securityContext", {})
@@ -79,7 +79,7 @@ def pod_spec(spec: Any) -> None:
 
 
 def pod(obj: Object) -> None:
-    """A Pod runs as somebody."""
+    """Set defaults of a Pod, such as its ServiceAccount."""
     pod_spec(obj.get("spec"))
     spec = obj.get("spec")
     if isinstance(spec, dict):
@@ -89,7 +89,7 @@ def pod(obj: Object) -> None:
 
 
 def deployment(obj: Object) -> None:
-    """A rolling update replaces a quarter at a time."""
+    """Set defaults of a Deployment. A rolling update replaces a quarter of the Pods at a time."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return
@@ -105,14 +105,14 @@ def deployment(obj: Object) -> None:
 
 
 def workload(obj: Object) -> None:
-    """What every kind with a Pod template has."""
+    """Set defaults of a Pod template."""
     spec = obj.get("spec")
     if isinstance(spec, dict):
         pod_spec((spec.get("template") or {}).get("spec"))
 
 
 def daemon_set(obj: Object) -> None:
-    """A DaemonSet replaces one Pod at a time."""
+    """Set defaults of a DaemonSet. A rolling update replaces one Pod at a time."""
     spec = obj.get("spec")
     if isinstance(spec, dict):
         update = spec.setdefault("updateStrategy", {})
@@ -124,7 +124,7 @@ def daemon_set(obj: Object) -> None:
 
 
 def cron_job(obj: Object) -> None:
-    """What every kind with a Pod template has, within the template of its Jobs."""
+    """Set defaults of the Pod template of the Jobs of a CronJob."""
     spec = obj.get("spec")
     template = spec.get("jobTemplate") if isinstance(spec, dict) else None
     if isinstance(template, dict):
@@ -132,7 +132,7 @@ def cron_job(obj: Object) -> None:
 
 
 def role_binding(obj: Object) -> None:
-    """Subjects and the role belong to the groups that define them."""
+    """Set the default API groups of role and subjects."""
     reference = obj.get("roleRef")
     if isinstance(reference, dict):
         reference.setdefault("apiGroup", "rbac.authorization.k8s.io")
@@ -142,7 +142,7 @@ def role_binding(obj: Object) -> None:
 
 
 def definition(obj: Object) -> None:
-    """Names follow from the kind."""
+    """Set the names of a CRD that follow from its kind."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return

@@ -1,4 +1,4 @@
-"""Events of both API groups are the same objects, seen under different names."""
+"""Conversion between Events of the core group and of events.k8s.io, which share their objects."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _NAMES = {
     "deprecatedCount": "count",
     "reportingController": "reportingComponent",
 }
-"""What fields of events.k8s.io/v1 are called in the core group."""
+"""Names in the core group by field of events.k8s.io/v1."""
 
 _BACK = {core: newer for newer, core in _NAMES.items()}
 
 
 def to_core(event: Object) -> Object:
-    """Give an event of events.k8s.io/v1 as one of the core group."""
+    """Convert an Event of events.k8s.io/v1 to the core group."""
     return {**{_NAMES.get(key, key): value for key, value in event.items()}, "apiVersion": "v1"}
 
 
 def from_core(event: Object) -> Object:
-    """Give an event of the core group as one of events.k8s.io/v1."""
+    """Convert an Event of the core group to events.k8s.io/v1."""
     return {
         **{_BACK.get(key, key): value for key, value in event.items()},
         "apiVersion": "events.k8s.io/v1",

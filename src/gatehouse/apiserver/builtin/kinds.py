@@ -1,4 +1,4 @@
-"""Kubernetes' own kinds that are served here."""
+"""Built-in kinds that are served."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _kind(
 
 
 def _without_head(schema: dict[str, Any]) -> dict[str, Any]:
-    """Metadata has rules of its own; its absence is not for the schema to say."""
+    """Return a schema that does not require metadata, which is validated separately."""
     required = [name for name in schema.get("required", ()) if name != "metadata"]
     return {**schema, "required": required}
 

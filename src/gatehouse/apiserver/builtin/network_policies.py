@@ -1,4 +1,4 @@
-"""NetworkPolicies: what is filled in, and what the schema cannot say."""
+"""Defaults and validation of NetworkPolicies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Object = dict[str, Any]
 
 
 def complete(obj: Object) -> None:
-    """State which directions a policy is about: always in, and out where it has such rules."""
+    """Set the policy types: always Ingress, and Egress if there are egress rules."""
     spec = obj.get("spec")
     if isinstance(spec, dict) and not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
 
 
 def check(obj: Object, _: Object | None) -> Iterator[Cause]:
-    """Ports are numbers or names, peers one thing each."""
+    """Yield violations of ports and peers."""
     spec = obj.get("spec") or {}
     for direction, side in (("ingress", "from"), ("egress", "to")):
         for number, rule in enumerate(spec.get(direction) or ()):

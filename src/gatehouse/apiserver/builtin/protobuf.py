@@ -1,7 +1,8 @@
-"""Bodies in Kubernetes' protobuf, which Go clients send for built-in kinds; answers stay JSON.
+"""Decoding of Kubernetes' protobuf bodies, which Go clients send for built-in kinds.
 
-The wire format is protobuf's (https://protobuf.dev/programming-guides/encoding), behind four bytes
-and in an envelope ``runtime.Unknown`` that says which kind it holds.
+Responses are always JSON. The wire format is that of protobuf
+(https://protobuf.dev/programming-guides/encoding), after four bytes and in an envelope
+`runtime.Unknown` that names the kind.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gatehouse.apiserver.errors import ApiError, bad_request
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 
 MAGIC = b"k8s\0"
-"""What every such body begins with."""
+"""First bytes of every such body."""
 
 Object = dict[str, Any]
 Wire = tuple[int, int | bytes]
@@ -29,16 +30,16 @@ Wire = tuple[int, int | bytes]
 
 
 def decode(data: bytes) -> Object:
-    """Give the object; raises ApiError 415 for a kind that is not known, 400 for broken bytes."""
+    """Decode an object. Raises ApiError 415 for an unknown kind, 400 for malformed data."""
     if not data.startswith(MAGIC):
-        raise bad_request("the body does not begin as Kubernetes' protobuf does")
+        raise bad_request("the body does not start with the prefix of Kubernetes' protobuf")
     try:
         envelope = dict(_fields(data[len(MAGIC) :]))
         meta = dict(_fields(_bytes(envelope.get(1, b""))))
         version, kind = _bytes(meta.get(1, b"")).decode(), _bytes(meta.get(2, b"")).decode()
         type_ = type_of(version, kind)
         if type_ is None:
-            message = f"{kind} of {version} is not taken as protobuf: send application/json"
+            message = f"{kind} of {version} is not supported as protobuf; send application/json"
             raise ApiError(415, "UnsupportedMediaType", message)
         obj = _message(type_, _bytes(envelope.get(2, b"")))
     except (ValueError, IndexError, struct.error, TypeError, OverflowError) as error:
@@ -47,7 +48,7 @@ def decode(data: bytes) -> Object:
 
 
 def type_of(api_version: str, kind: str) -> Type | None:
-    """Give the type of a kind, or None."""
+    """Return the type of a kind; None if it is unknown."""
     if kind == "DeleteOptions":
         return types.table()["meta.DeleteOptions"]
     group, _, version = api_version.rpartition("/")
@@ -56,7 +57,7 @@ def type_of(api_version: str, kind: str) -> Type | None:
 
 
 def _fields(data: bytes) -> Iterator[Wire]:
-    """Read a message's fields in the order in which they stand."""
+    """Yield the fields of a message in order. Raises ValueError."""
     place = 0
     while place < len(data):
         tag, place = _varint(data, place)
@@ -106,7 +107,7 @@ def _message(type_: Type, data: bytes) -> Object:
 
 
 def _read(type_: Type, data: bytes, outer: tuple[int, ...], result: Object) -> None:
-    """Read fields into ``result``; messages embedded under ``outer`` are read into it as well."""
+    """Read fields into `result`, including those of messages embedded under `outer`."""
     for number, value in _fields(data):
         path = (*outer, number)
         field = _by_path(type_).get(path)
@@ -120,13 +121,13 @@ def _read(type_: Type, data: bytes, outer: tuple[int, ...], result: Object) -> N
             key, item = _entry(field.type[2:], _bytes(value))
             result.setdefault(field.name, {})[key] = item
         else:
-            found = _value(field.type, value)
+            decoded = _value(field.type, value)
             if (
-                found
-                or isinstance(found, dict)
-                or (found is not None and (field.pointer or field.required))
+                decoded
+                or isinstance(decoded, dict)
+                or (decoded is not None and (field.pointer or field.required))
             ):
-                result[field.name] = found
+                result[field.name] = decoded
 
 
 _PATHS: dict[str, dict[tuple[int, ...], Field]] = {}
@@ -192,7 +193,7 @@ def _raw(data: bytes) -> Any:
 
 
 def _open(data: bytes) -> Any:
-    """Read a type that Go code defines: only those that hold JSON as it is occur in bodies."""
+    """Decode a type that Go code defines. Only types that contain JSON occur in bodies."""
     parts = dict(_fields(data))
     if 1 in parts and isinstance(parts[1], bytes):
         return msgspec.json.decode(parts[1])

@@ -1,6 +1,6 @@
 """Schemas of built-in types, in the vocabulary of CustomResourceDefinitions.
 
-A type that contains itself gives a schema that contains itself: walk values, never schemas.
+A type that contains itself has a schema that contains itself. Walk values, never schemas.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCALARS: dict[str, Schema] = {
     "bool": {"type": "boolean"},
     "bytes": {"type": "string", "format": "byte"},
     "intstr": {"x-kubernetes-int-or-string": True},
-    # The expression that Kubernetes' own refusal names.
+    # The expression that Kubernetes' own error message names.
     "quantity": {
         "x-kubernetes-int-or-string": True,
         "pattern": r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$",
@@ -39,12 +39,12 @@ _SCALARS: dict[str, Schema] = {
 
 
 STRUCT = "x-gatehouse-struct"
-"""Marks a field whose object is there even when nothing was written into it (a struct in Go)."""
+"""Marks a field whose object always exists, even if empty (a struct in Go)."""
 
 
 @functools.cache
 def schema_of(name: str) -> Schema:
-    """Give the schema of a type, with the limits of :mod:`limits` laid over it."""
+    """Return the schema of a type, merged with :mod:`constraints`."""
     schema: Schema = {}
     _BEING_MADE[name] = schema
     _fill(schema, types.table()[name])
@@ -65,8 +65,8 @@ def _fill(schema: Schema, type_: Type) -> None:
     required = [field.name for field in type_.fields.values() if field.required]
     if required:
         schema["required"] = required
-    # A type that contains itself takes copies of a schema that is still empty: its properties must
-    # be the same dict in all of them.
+    # A type that contains itself copies a schema that is still empty, so its properties must be the
+    # same dict in all copies.
     properties = schema["properties"] = {}
     for name, field in type_.fields.items():
         properties[name] = _field(field) | LIMITS.get(f"{type_.name}.{name}", {})
@@ -82,21 +82,21 @@ def _field(field: Field) -> Schema:
 
 
 def _merging(field: Field) -> Schema:
-    """Give how lists and maps are merged."""
-    found: Schema = {}
+    """Return the keywords for the merge of lists and maps."""
+    keywords: Schema = {}
     if field.list_keys:
-        found["x-kubernetes-list-map-keys"] = list(field.list_keys)
+        keywords["x-kubernetes-list-map-keys"] = list(field.list_keys)
     if field.merge:
         lists = field.type.startswith("[]")
-        found["x-kubernetes-list-type" if lists else "x-kubernetes-map-type"] = field.merge
+        keywords["x-kubernetes-list-type" if lists else "x-kubernetes-map-type"] = field.merge
     if field.patch_key is not None:
-        found["x-kubernetes-patch-strategy"] = "merge"
+        keywords["x-kubernetes-patch-strategy"] = "merge"
         if field.patch_key:
-            found["x-kubernetes-patch-merge-key"] = field.patch_key
+            keywords["x-kubernetes-patch-merge-key"] = field.patch_key
     if field.retain_keys:
-        strategy = [found["x-kubernetes-patch-strategy"]] if found else []
-        found["x-kubernetes-patch-strategy"] = ",".join([*strategy, "retainKeys"])
-    return found
+        strategy = [keywords["x-kubernetes-patch-strategy"]] if keywords else []
+        keywords["x-kubernetes-patch-strategy"] = ",".join([*strategy, "retainKeys"])
+    return keywords
 
 
 def _type(text: str) -> Schema:
@@ -110,7 +110,7 @@ def _type(text: str) -> Schema:
 
 
 def reference_schema(name: str, refer: Callable[[str], Schema]) -> Schema:
-    """Give the schema of a type in which other types are named, as ``refer`` names them."""
+    """Return the schema of a type, with references to other types made by `refer`."""
     type_ = types.table()[name]
     if type_.open:
         return {"x-kubernetes-preserve-unknown-fields": True}

@@ -1,11 +1,11 @@
-"""The table of types, ``kinds.txt``.
+"""Parser of the table of types, `kinds.txt`.
 
-A line without indentation names a type (``atomic``: merged as a whole). The lines under it are its
-fields: name, protobuf field number (``2.5``: field 5 of a message embedded as field 2; 0: never in
-protobuf), type, and flags. Types are scalars, names of types, ``[]`` a list, ``{}`` a map with
-string keys. Flags: ``required``; ``pointer``, a scalar whose zero is a value; ``default=`` JSON;
-``map=`` keys, ``set`` and ``atomic``, how server-side apply merges; ``merge=`` key and
-``retainKeys``, how a strategic merge patch does.
+A line without indentation names a type (`atomic`: merged as a whole). The lines under it are its
+fields: name, protobuf field number (`2.5`: field 5 of a message embedded as field 2; 0: never in
+protobuf), type, and flags. Types are scalars, names of types, `[]` a list, `{}` a map with string
+keys. Flags: `required`; `pointer`, a scalar whose zero is a value; `default=` JSON; `map=` keys,
+`set` and `atomic`, how server-side apply merges; `merge=` key and `retainKeys`, how a strategic
+merge patch merges.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Field(msgspec.Struct, frozen=True):
 
     name: str
     path: tuple[int, ...]
-    """Field numbers in protobuf from the outermost message inwards; empty if it has none."""
+    """Protobuf field numbers from the outermost message inwards; empty if it has none."""
     type: str
     required: bool = False
     pointer: bool = False
@@ -49,7 +49,7 @@ class Field(msgspec.Struct, frozen=True):
     list_keys: tuple[str, ...] = ()
     """Keys of an associative list."""
     merge: str = ""
-    """How lists and maps are merged by server-side apply: ``map``, ``set`` or ``atomic``."""
+    """Merge strategy of server-side apply for lists and maps: `map`, `set` or `atomic`."""
     patch_key: str | None = None
     """Key by which a strategic merge patch merges items; empty for lists of scalars."""
     retain_keys: bool = False
@@ -62,14 +62,14 @@ class Type(msgspec.Struct, frozen=True):
     atomic: bool
     fields: dict[str, Field]
     open: bool
-    """Whether it takes any value, being defined by Go code only."""
+    """True if the type accepts any value, because only Go code defines it."""
 
 
 @functools.cache
 def table() -> dict[str, Type]:
-    """Give all types by name, such as ``core.v1.ServicePort``."""
+    """Return all types by name, such as `core.v1.ServicePort`."""
     text = resources.files(__package__).joinpath("kinds.txt").read_text(encoding="utf-8")
-    found: dict[str, Type] = {}
+    result: dict[str, Type] = {}
     name, atomic, fields = "", False, list[Field]()
     for line in [*text.splitlines(), ""]:
         if line.startswith("#"):
@@ -79,10 +79,10 @@ def table() -> dict[str, Type]:
             continue
         if name:
             known = {field.name: field for field in fields if field.name != "*"}
-            found[name] = Type(name, atomic, known, len(known) < len(fields))
+            result[name] = Type(name, atomic, known, len(known) < len(fields))
         name, _, flag = line.partition(" ")
         atomic, fields = flag == "atomic", []
-    return found
+    return result
 
 
 def _field(parts: list[str]) -> Field:

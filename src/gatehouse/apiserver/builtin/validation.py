@@ -1,4 +1,4 @@
-"""What schemas of built-in kinds cannot say, as Kubernetes validates it."""
+"""Validation of built-in kinds beyond their schemas, as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from gatehouse.apiserver.errors import Cause
 Object = dict[str, Any]
 
 KEY = re.compile(r"[-._a-zA-Z0-9]+")
-MOST_DATA = 1024 * 1024
+MAX_DATA_BYTES = 1024 * 1024
 
 
 def invalid(field: str, value: Any, why: str) -> Cause:
-    """A value that may not stand there."""
+    """Build the cause for an invalid value."""
     shown = msgspec.json.encode(value).decode()
     return Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
 
 
 def required(field: str, why: str = "") -> Cause:
-    """A value that is missing."""
+    """Build the cause for a missing value."""
     message = f"Required value: {why}" if why else "Required value"
     return Cause("FieldValueRequired", message, field)
 
 
 def forbidden(field: str, why: str) -> Cause:
-    """A field that may not be set, or changed."""
+    """Build the cause for a field that may not be set or changed."""
     return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
@@ -51,8 +51,8 @@ def _data_keys(obj: Object, field: str) -> Iterator[Cause]:
             yield invalid(f"{field}[{key}]", key, why)
 
 
-def _frozen(obj: Object, old: Object | None, fields: tuple[str, ...]) -> Iterator[Cause]:
-    """An immutable object's data may not change, nor may it become mutable again."""
+def _check_immutable(obj: Object, old: Object | None, fields: tuple[str, ...]) -> Iterator[Cause]:
+    """Yield the violations of immutability: neither the data nor `immutable` may change."""
     if old is None or not old.get("immutable"):
         return
     if not obj.get("immutable"):
@@ -63,16 +63,18 @@ def _frozen(obj: Object, old: Object | None, fields: tuple[str, ...]) -> Iterato
 
 
 def config_map(obj: Object, old: Object | None) -> Iterator[Cause]:
-    """Keys, size, immutability."""
+    """Yield violations of keys, size and immutability."""
     yield from _data_keys(obj, "data")
     yield from _data_keys(obj, "binaryData")
     twice = set(obj.get("data") or ()) & set(obj.get("binaryData") or ())
     for key in sorted(twice):
         yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
     size = sum(len(value.encode()) for value in (obj.get("data") or {}).values())
-    if size > MOST_DATA:
-        yield Cause("FieldValueTooLong", f"Too long: may not be more than {MOST_DATA} bytes", "")
-    yield from _frozen(obj, old, ("data", "binaryData"))
+    if size > MAX_DATA_BYTES:
+        yield Cause(
+            "FieldValueTooLong", f"Too long: may not be more than {MAX_DATA_BYTES} bytes", ""
+        )
+    yield from _check_immutable(obj, old, ("data", "binaryData"))
 
 
 _NEEDED = {
@@ -83,7 +85,7 @@ _NEEDED = {
 
 
 def secret(obj: Object, old: Object | None) -> Iterator[Cause]:
-    """Keys, what each type needs, immutability."""
+    """Yield violations of keys, required data of the type, and immutability."""
     yield from _data_keys(obj, "data")
     data = obj.get("data") or {}
     for key in _NEEDED.get(obj.get("type", ""), ()):
@@ -94,11 +96,11 @@ def secret(obj: Object, old: Object | None) -> Iterator[Cause]:
             yield invalid(f"data[{key}]", value, "must be base64")
     if old is not None:
         yield from _unchanged("type", obj.get("type"), old.get("type"))
-    yield from _frozen(obj, old, ("data",))
+    yield from _check_immutable(obj, old, ("data",))
 
 
 def service(obj: Object, old: Object | None) -> Iterator[Cause]:
-    """Ports, addresses, names."""
+    """Yield violations of ports, addresses and names."""
     spec = obj.get("spec") or {}
     kind, ports = spec.get("type", "ClusterIP"), spec.get("ports") or []
     if kind == "ExternalName":
@@ -137,7 +139,7 @@ def _is_address(text: Any) -> bool:
 
 
 def endpoint_slice(obj: Object, old: Object | None) -> Iterator[Cause]:
-    """Addresses are of the slice's family, which stays."""
+    """Yield violations of addresses, port names, and of the immutable address family."""
     family = obj.get("addressType")
     for index, endpoint in enumerate(obj.get("endpoints") or ()):
         for number, address in enumerate(endpoint.get("addresses") or ()):
@@ -172,18 +174,18 @@ def _pod_spec(spec: Object, at: str) -> Iterator[Cause]:
             for number, mount in enumerate(container.get("volumeMounts") or ()):
                 if mount.get("name") not in volumes:
                     message = f'Not found: "{mount.get("name")}"'
-                    place = f"{field}.volumeMounts[{number}].name"
-                    yield Cause("FieldValueNotFound", message, place)
+                    field_path = f"{field}.volumeMounts[{number}].name"
+                    yield Cause("FieldValueNotFound", message, field_path)
 
 
 def pod(obj: Object, old: Object | None) -> Iterator[Cause]:
-    """Containers; a Pod's spec does not change but for images and tolerations."""
+    """Yield violations of containers, and of the spec, which is mostly immutable."""
     spec = obj.get("spec") or {}
     yield from _pod_spec(spec, "spec")
     if old is None:
         return
     before = old.get("spec") or {}
-    if _fixed(spec) != _fixed(before):
+    if _immutable_spec(spec) != _immutable_spec(before):
         why = (
             "pod updates may not change fields other than "
             "`spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -197,7 +199,7 @@ def pod(obj: Object, old: Object | None) -> Iterator[Cause]:
 _CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "nodeName", "schedulingGates")
 
 
-def _fixed(spec: Object) -> Object:
+def _immutable_spec(spec: Object) -> Object:
     fixed = {key: value for key, value in spec.items() if key not in _CHANGEABLE}
     for kind in ("containers", "initContainers"):
         if kind in fixed:
@@ -206,7 +208,7 @@ def _fixed(spec: Object) -> Object:
 
 
 def selects(selector: Object, labels: Object) -> bool:
-    """Whether a label selector chooses something with these labels."""
+    """Return whether a label selector matches labels."""
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
             return False
@@ -225,7 +227,7 @@ def selects(selector: Object, labels: Object) -> bool:
 
 
 def workload(obj: Object, old: Object | None) -> Iterator[Cause]:
-    """The selector chooses the template's Pods, and stays."""
+    """Yield violations of the selector, which must match the template and is immutable."""
     spec = obj.get("spec") or {}
     selector, template = spec.get("selector") or {}, spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
@@ -241,7 +243,7 @@ def workload(obj: Object, old: Object | None) -> Iterator[Cause]:
 
 
 def autoscaler(obj: Object, _: Object | None) -> Iterator[Cause]:
-    """At most is not less than at least."""
+    """Yield the violation of a maximum below the minimum."""
     spec = obj.get("spec") or {}
     least, most = spec.get("minReplicas", 1), spec.get("maxReplicas", 0)
     if most < least:

@@ -1,1 +1,9 @@
-"""What an API server and its controllers do by themselves, each driven by the changes it needs."""
+"""Controllers of the API server, each driven by the changes it needs.
+
+- :mod:`context`, :mod:`work_queue`: shared by all; :mod:`leader_election`: one server runs them;
+- :mod:`bootstrap`: initial objects and key rotation; :mod:`initial_phase`: initial status;
+- :mod:`namespaces`, :mod:`garbage_collector`, :mod:`custom_resources`, :mod:`rbac`;
+- :mod:`deployments` with :mod:`rolling_update`; :mod:`endpoint_slices`; :mod:`service_ips`.
+
+Never here: HTTP.
+"""

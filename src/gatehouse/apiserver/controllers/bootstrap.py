@@ -1,4 +1,4 @@
-"""What a server has before anybody has written anything: namespaces, roles, definitions, keys."""
+"""Initial objects of a server: namespaces, roles, CRDs, token keys."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ NAMESPACES = ("default", "kube-system", "kube-public", "gatehouse-system")
 MANAGER = "gatehouse-bootstrap"
 
 BUNDLED = "gatehouse.dev/bundled-digest"
-"""Annotation of definitions that came with the server, with the digest of what they said then.
+"""Annotation of bundled CRDs, with the digest of their spec as bundled.
 
-A newer server replaces those that nobody has changed.
+A newer server updates those that have not been changed.
 """
 
 ROTATION_SECONDS = 3600.0
-"""How often is looked whether a new key is due."""
+"""Interval in seconds of the check whether a new key is due."""
 
 
 async def prepare(context: Context) -> None:
-    """Make what is missing."""
+    """Create missing initial objects."""
     for name in NAMESPACES:
         await context.create("", "namespaces", {"metadata": {"name": name}}, MANAGER)
     await rbac.bootstrap(context)
@@ -41,7 +41,7 @@ async def prepare(context: Context) -> None:
 
 
 def bundled() -> list[Object]:
-    """Give the definitions that come with the server."""
+    """Return the bundled CRDs."""
     found = []
     directory = resources.files("gatehouse.apiserver") / "bundled"
     for path in sorted(directory.iterdir(), key=lambda path: path.name):
@@ -54,13 +54,13 @@ def bundled() -> list[Object]:
 
 
 def _digest(definition: Object) -> str:
-    """Give a digest of what a definition serves."""
+    """Return a digest of what a CRD serves."""
     served = {key: definition["spec"][key] for key in ("group", "scope", "versions")}
     return hashlib.sha256(msgspec.json.encode(served, order="sorted")).hexdigest()[:32]
 
 
 async def _define(context: Context, definition: Object) -> None:
-    """Serve a definition, unless somebody replaced it by their own."""
+    """Create or update a bundled CRD, unless it has been changed."""
     served = context.kind(crds.GROUP, crds.PLURAL)
     name = definition["metadata"]["name"]
     entry = context.store.get(served.key("", name))
@@ -68,23 +68,23 @@ async def _define(context: Context, definition: Object) -> None:
         await context.create(crds.GROUP, crds.PLURAL, definition, MANAGER)
         return
     annotations = entry.value["metadata"].get("annotations") or {}
-    theirs = annotations.get(BUNDLED) != _digest(entry.value)
-    if theirs or annotations[BUNDLED] == definition["metadata"]["annotations"][BUNDLED]:
+    changed_by_user = annotations.get(BUNDLED) != _digest(entry.value)
+    if changed_by_user or annotations[BUNDLED] == definition["metadata"]["annotations"][BUNDLED]:
         return
 
     def change(current: Object) -> Object:
-        wanted = dict(current["metadata"])
-        wanted["annotations"] = {**annotations, **definition["metadata"]["annotations"]}
-        return {**current, "metadata": wanted, "spec": {**definition["spec"]}}
+        metadata = dict(current["metadata"])
+        metadata["annotations"] = {**annotations, **definition["metadata"]["annotations"]}
+        return {**current, "metadata": metadata, "spec": {**definition["spec"]}}
 
     try:
         await context.verbs.change(context.call(served, definition, MANAGER), change)
     except ApiError as error:
-        log.warning("definition not brought up to date", name=name, error=str(error))
+        log.warning("bundled CRD not updated", name=name, error=str(error))
 
 
 def follow_keys(context: Context, keys: Keys) -> None:
-    """Let the keys follow their Secret."""
+    """Reload the keys whenever their Secret changes."""
     key = context.kind("", "secrets").key(token_keys.NAMESPACE, token_keys.NAME)
 
     def load(secret: Object | None) -> None:
@@ -100,7 +100,7 @@ def follow_keys(context: Context, keys: Keys) -> None:
 
 
 async def rotate_keys(context: Context, keys: Keys, pem: bytes | None = None) -> None:
-    """Make a new key if one is due; ``pem``: the key to begin with."""
+    """Add a new key if one is due. `pem` is used as the first key."""
     now = token_keys.clock()
     if not keys.due(now):
         return
@@ -108,10 +108,10 @@ async def rotate_keys(context: Context, keys: Keys, pem: bytes | None = None) ->
     secret = token_keys.empty_secret()
     call = context.call(served, secret, MANAGER)
     if context.store.latest(call.key) is None:
-        wanted = token_keys.with_new_key(secret, now, pem)
-        await context.create("", "secrets", wanted, MANAGER)
+        desired = token_keys.with_new_key(secret, now, pem)
+        await context.create("", "secrets", desired, MANAGER)
     else:
         await context.verbs.change(
             call, lambda obj: token_keys.with_new_key(obj, now) if keys.due(now) else obj
         )
-    log.info("token key made", keys=len(keys.jwks()["keys"]))
+    log.info("token key created", keys=len(keys.jwks()["keys"]))

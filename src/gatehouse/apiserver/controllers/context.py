@@ -1,4 +1,4 @@
-"""What every controller works with."""
+"""Access of controllers to objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 class Context(msgspec.Struct, frozen=True):
-    """One server's objects and the ways to change them."""
+    """Store, registry and verbs of one server."""
 
     store: Store
     registry: Registry
@@ -28,19 +28,19 @@ class Context(msgspec.Struct, frozen=True):
     deletion: Deletion
 
     def kind(self, group: str, plural: str) -> ServedResource:
-        """Give a kind that is always served."""
-        found = self.registry.stored(group, plural)
-        assert found is not None, plural
-        return found
+        """Return the storage version of a built-in kind."""
+        served = self.registry.stored(group, plural)
+        assert served is not None, plural
+        return served
 
     def all(self, group: str, plural: str) -> Iterator[Object]:
-        """Give all objects of a kind."""
+        """Iterate over all objects of a kind."""
         return (entry.value for _, entry in self.store.list(self.kind(group, plural).prefix))
 
     def call(
         self, served: ServedResource, obj: Object, manager: str, subresource: str = ""
     ) -> WriteRequest:
-        """Give the call that writes an object."""
+        """Return the write request for an object."""
         metadata = obj["metadata"]
         options = Options(validation="Ignore", manager=manager)
         return WriteRequest(
@@ -50,7 +50,7 @@ class Context(msgspec.Struct, frozen=True):
     def call_for(
         self, entry_key: str, manager: str = "gatehouse-controller"
     ) -> WriteRequest | None:
-        """Give the call for the object with a key in the store; None if its kind is gone."""
+        """Return the write request for a store key; None if its kind is no longer served."""
         served = self.registry.by_key(entry_key)
         if served is None:
             return None
@@ -59,7 +59,7 @@ class Context(msgspec.Struct, frozen=True):
         return WriteRequest(served, namespace, name, "", Options("Ignore", manager=manager))
 
     async def create(self, group: str, plural: str, obj: Object, manager: str) -> Entry | None:
-        """Create an object; None if it was there already."""
+        """Create an object. Return None if it exists already."""
         served = self.kind(group, plural)
         call = self.call(served, obj, manager)
         try:
@@ -71,7 +71,7 @@ class Context(msgspec.Struct, frozen=True):
         return self.store.get(served.key(call.namespace, obj["metadata"]["name"]))
 
     async def delete(self, key: str, options: Object | None = None) -> None:
-        """Delete the object with a key in the store, if it is there."""
+        """Delete the object with a store key, if it exists."""
         call = self.call_for(key)
         if call is None:
             return

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: what they serve comes and goes with them."""
+"""CustomResourceDefinitions: registration of their resources, and cleanup after deletion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREFIX = f"/{crds.GROUP}/{crds.PLURAL}/"
 
 
 def serve(store: Store, registry: Registry, admission: Admission) -> None:
-    """Let the registry follow the definitions; their status is set when they are written."""
+    """Update the registry when CRDs change, and set their status when they are written."""
 
     def changed(event: Event) -> None:
         before = event.before.value if event.before else None
@@ -26,7 +26,7 @@ def serve(store: Store, registry: Registry, admission: Admission) -> None:
         old_spec = before["spec"] if before else None
         if now is not None and spec == old_spec and crds.established(before or {}):
             return
-        # The registry keeps what it is given; the store's own values are not to be held for ever.
+        # The registry keeps references, and the store's own values must not be kept alive by them.
         served = []
         if event.now is not None and crds.established(event.now.value):
             served = crds.served_by(mutable_copy(event.now))
@@ -50,18 +50,18 @@ def serve(store: Store, registry: Registry, admission: Admission) -> None:
 
 
 class Cleanup:
-    """Deletes the objects of a definition that is deleted, then lets it go."""
+    """Deletes the objects of a deleted CRD, then removes its finalizer."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = WorkQueue(
+        self.queue = WorkQueue(
             "definitions", self._work, lambda: [key for key, _ in context.store.list(PREFIX)]
         )
         context.store.listen(PREFIX, self._changed)
 
     def _changed(self, event: Event) -> None:
         if event.now is not None and event.now.value["metadata"].get("deletionTimestamp"):
-            self.worker.add(event.key)
+            self.queue.add(event.key)
 
     async def _work(self, key: str) -> None:
         context = self._context
@@ -76,7 +76,7 @@ class Cleanup:
                 await context.delete(each)
                 left |= context.store.latest(each) is not None
         if left:
-            self.worker.add_after(key, 1.0)
+            self.queue.add_after(key, 1.0)
             return
         call = context.call_for(key)
         if call is not None:

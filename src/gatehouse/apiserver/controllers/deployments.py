@@ -1,7 +1,7 @@
-"""Deployments become ReplicaSets, ReplicaSets become Pods.
+"""Controller of Deployments and ReplicaSets.
 
-Deployments whose Pods are to have a Service's own address are the node's: it makes their Pods
-itself, one each. Pods of all others wait for a node that can run them, and say so.
+The node itself creates the Pods of Deployments whose Pods have a Service's own address, one each.
+Pods of other Deployments wait for a node that can run them, with a condition that says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gatehouse.apiserver.storage.entries import Event
 MANAGER = "gatehouse-deployments"
 MANAGED = ("app.kubernetes.io/managed-by", "gatehouse")
 ADDRESSED = "gatehouse.dev/service-name"
-"""On the template of a data plane: its Pod has that Service's address as its own."""
+"""Template annotation of a data plane: its Pod has the address of that Service."""
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 
@@ -30,16 +30,16 @@ UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
     "reason": "Unschedulable",
-    "message": "no node runs this Pod: its image is none of those named by --images",
+    "message": "no node runs this Pod: its image is not listed in --images",
 }
 
 
 class Deployments:
-    """Keeps ReplicaSets and Pods up with Deployments."""
+    """Reconciles ReplicaSets with Deployments, and Pods with ReplicaSets."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = WorkQueue("deployments", self._work, self._all)
+        self.queue = WorkQueue("deployments", self._work, self._all)
         for group, plural in (("apps", "deployments"), ("apps", "replicasets"), ("", "pods")):
             prefix = context.kind(group, plural).prefix
             context.store.listen(prefix, self._changed)
@@ -51,24 +51,24 @@ class Deployments:
     def _changed(self, event: Event) -> None:
         plural = event.key.split("/")[2]
         if plural != "pods":
-            self.worker.add(event.key)
+            self.queue.add(event.key)
         entry = event.now or event.before
         for owner in entry.value["metadata"].get("ownerReferences") or () if entry else ():
             owners = {"Deployment": "deployments", "ReplicaSet": "replicasets"}
             if owner.get("controller") and owner.get("kind") in owners:
                 served = self._context.kind("apps", owners[owner["kind"]])
                 key = served.key(event.key.split("/")[3], owner["name"])
-                self.worker.add(key)
+                self.queue.add(key)
                 if event.now is None:
-                    self._tell_above(key)
+                    self._queue_deployment(key)
 
-    def _tell_above(self, key: str) -> None:
-        """Look at the owner of what lost a Pod: it may wait for the end of just that."""
+    def _queue_deployment(self, key: str) -> None:
+        """Queue the Deployment of a ReplicaSet that lost a Pod, which it may be waiting for."""
         entry = self._context.store.get(key)
         for owner in (entry.value["metadata"].get("ownerReferences") or ()) if entry else ():
             if owner.get("controller") and owner.get("kind") == "Deployment":
                 served = self._context.kind("apps", "deployments")
-                self.worker.add(served.key(key.split("/")[3], owner["name"]))
+                self.queue.add(served.key(key.split("/")[3], owner["name"]))
 
     async def _work(self, key: str) -> None:
         entry = self._context.store.get(key)
@@ -83,30 +83,30 @@ class Deployments:
 
     async def _deployment(self, deployment: Object) -> None:
         context, namespace = self._context, deployment["metadata"]["namespace"]
-        wanted = replica_set(deployment)
-        name = wanted["metadata"]["name"]
+        desired = replica_set(deployment)
+        name = desired["metadata"]["name"]
         mine = self._owned("apps", "replicasets", deployment)
         if name not in [one["metadata"]["name"] for one in mine]:
-            wanted["metadata"]["annotations"][REVISION] = str(
+            desired["metadata"]["annotations"][REVISION] = str(
                 max(map(_revision, mine), default=0) + 1
             )
-            wanted["spec"]["replicas"] = 0
-            await context.create("apps", "replicasets", wanted, MANAGER)
-        held = [self._held(one) for one in self._sets(deployment)]
-        newest = next(one for one in held if one.name == name)
-        older = [one for one in held if one.name != name]
+            desired["spec"]["replicas"] = 0
+            await context.create("apps", "replicasets", desired, MANAGER)
+        states = [self._state(one) for one in self._sets(deployment)]
+        newest = next(one for one in states if one.name == name)
+        older = [one for one in states if one.name != name]
         sets = context.kind("apps", "replicasets")
         if not deployment["spec"].get("paused"):
             for one, replicas in rolling_update.scales(deployment["spec"], newest, older).items():
                 await self._scale(sets.key(namespace, one), replicas)
         await self._report(deployment, name)
-        await self._forget(deployment, name)
+        await self._delete_obsolete(deployment, name)
 
     def _sets(self, deployment: Object) -> list[Object]:
-        """Give a Deployment's ReplicaSets, older ones first."""
+        """Return the ReplicaSets of a Deployment, oldest first."""
         return sorted(self._owned("apps", "replicasets", deployment), key=_revision)
 
-    def _held(self, one: Object) -> rolling_update.ReplicaSetState:
+    def _state(self, one: Object) -> rolling_update.ReplicaSetState:
         pods = self._owned("", "pods", one)
         available = sum(_available_in(one, pod) == 0 for pod in pods if not _ends(pod))
         replicas = one["spec"].get("replicas", 1)
@@ -114,13 +114,13 @@ class Deployments:
             one["metadata"]["name"], replicas, len(pods), available
         )
 
-    async def _forget(self, deployment: Object, newest: str) -> None:
-        """Remove the oldest ReplicaSets without Pods, beyond those to be kept for a way back."""
+    async def _delete_obsolete(self, deployment: Object, newest: str) -> None:
+        """Delete the oldest ReplicaSets without Pods, beyond `revisionHistoryLimit`."""
         sets = self._context.kind("apps", "replicasets")
         done = [
             one["metadata"]["name"]
             for one in self._sets(deployment)
-            if one["metadata"]["name"] != newest and not self._held(one).pods
+            if one["metadata"]["name"] != newest and not self._state(one).pods
         ]
         for name in done[: max(0, len(done) - deployment["spec"].get("revisionHistoryLimit", 10))]:
             await self._context.delete(sets.key(deployment["metadata"]["namespace"], name))
@@ -170,11 +170,11 @@ class Deployments:
 
     async def _replica_set(self, obj: Object) -> None:
         context, metadata = self._context, obj["metadata"]
-        wanted = obj["spec"].get("replicas", 1)
+        desired = obj["spec"].get("replicas", 1)
         pods = self._active(obj)
-        for _ in range(wanted - len(pods)):
+        for _ in range(desired - len(pods)):
             await context.create("", "pods", pod_of(obj), MANAGER)
-        for pod in sorted(pods, key=_readiness)[: max(0, len(pods) - wanted)]:
+        for pod in sorted(pods, key=_readiness)[: max(0, len(pods) - desired)]:
             key = context.kind("", "pods").key(metadata["namespace"], pod["metadata"]["name"])
             await context.delete(key)
         pods = self._active(obj)
@@ -191,16 +191,16 @@ class Deployments:
         if available:
             status["availableReplicas"] = available
         await self._status("replicasets", obj, status, None)
-        if soon := [seconds for seconds in waits if seconds]:
+        if pending := [seconds for seconds in waits if seconds]:
             key = context.kind("apps", "replicasets").key(metadata["namespace"], metadata["name"])
-            self.worker.add_after(key, min(soon))
+            self.queue.add_after(key, min(pending))
 
     def _active(self, replica_set: Object) -> list[Object]:
-        """Give the Pods that count: those that end do not any more."""
+        """Return the Pods that are not being deleted."""
         return [pod for pod in self._owned("", "pods", replica_set) if not _ends(pod)]
 
     async def _unschedulable(self, pod: Object) -> None:
-        """Say why a Pod that no node has taken does not run."""
+        """Set the condition of a Pod that no node has accepted."""
         known = [c.get("type") for c in (pod.get("status") or {}).get("conditions") or ()]
         if pod["spec"].get("nodeName") or "PodScheduled" in known:
             return
@@ -244,7 +244,7 @@ class Deployments:
 
 
 def replica_set(deployment: Object) -> Object:
-    """Give the ReplicaSet of a Deployment's template, whose name follows from the template."""
+    """Return the ReplicaSet of a Deployment's template. Its name is derived from the template."""
     metadata, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
     digest = hashlib.sha256(msgspec.json.encode(template, order="sorted")).digest()
@@ -273,7 +273,7 @@ def replica_set(deployment: Object) -> Object:
 
 
 def pod_of(owner: Object) -> Object:
-    """Give a new Pod of a ReplicaSet."""
+    """Return a new Pod of a ReplicaSet."""
     metadata, template = owner["metadata"], owner["spec"]["template"]
     ending = "".join(secrets.choice(SUFFIX) for _ in range(5))
     return {
@@ -315,7 +315,7 @@ def _ends(pod: Object) -> bool:
 
 
 def _available_in(owner: Object, pod: Object) -> float | None:
-    """Give the seconds until a Pod was ready for long enough; 0: it was, None: it is not ready."""
+    """Return the seconds until a Pod is available: 0 if it is, None if it is not ready."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "Ready" and condition.get("status") == "True":
             least = float(owner["spec"].get("minReadySeconds", 0))
@@ -332,5 +332,5 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _readiness(pod: Object) -> tuple[bool, str]:
-    """Sort Pods that are not ready first: those are given up first."""
+    """Return a sort key: Pods that are not ready come first and are deleted first."""
     return (_is_ready(pod), str(pod["metadata"].get("creationTimestamp")))

@@ -1,4 +1,4 @@
-"""EndpointSlices and Endpoints of Services with a selector, from the Pods that are ready.
+"""Controller of EndpointSlices for Services with a selector, from their ready Pods.
 
 https://kubernetes.io/docs/concepts/services-networking/endpoint-slices
 """
@@ -17,21 +17,21 @@ MANAGER = "endpointslice-controller.k8s.io"
 SERVICE_LABEL = "kubernetes.io/service-name"
 MANAGED_LABEL = "endpointslice.kubernetes.io/managed-by"
 MAX_ENDPOINTS_PER_SLICE = 100
-"""Endpoints in one slice."""
+"""Maximum number of endpoints in one slice."""
 
 GROUP, PLURAL = "discovery.k8s.io", "endpointslices"
 
 
 class EndpointSliceController:
-    """Keeps slices of Services up with their Pods."""
+    """Reconciles the slices of Services with their Pods."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         services, pods = context.kind("", "services").prefix, context.kind("", "pods").prefix
-        self.worker = WorkQueue(
+        self.queue = WorkQueue(
             "slices", self._work, lambda: [key for key, _ in context.store.list(services)]
         )
-        context.store.listen(services, lambda event: self.worker.add(event.key))
+        context.store.listen(services, lambda event: self.queue.add(event.key))
         context.store.listen(pods, self._pod_changed)
         context.store.listen(context.kind(GROUP, PLURAL).prefix, self._slice_changed)
 
@@ -42,17 +42,17 @@ class EndpointSliceController:
         for key, service in self._context.store.list(prefix):
             selector = (service.value.get("spec") or {}).get("selector")
             if selector and any(_selected(selector, pod) for pod in states):
-                self.worker.add(key)
+                self.queue.add(key)
 
     def _slice_changed(self, event: Event) -> None:
-        """Somebody else's change of a slice of ours is undone."""
+        """Queue the Service of an owned slice, so that changes by others are reverted."""
         entry = event.now or event.before
         labels = entry.value["metadata"].get("labels") or {} if entry else {}
         if labels.get(MANAGED_LABEL) == MANAGER and SERVICE_LABEL in labels:
             namespace = event.key.split("/")[3]
             key = self._context.kind("", "services").key(namespace, labels[SERVICE_LABEL])
             if self._context.store.get(key) is not None:
-                self.worker.add(key)
+                self.queue.add(key)
 
     async def _work(self, key: str) -> None:
         entry = self._context.store.get(key)
@@ -71,24 +71,24 @@ class EndpointSliceController:
         ]
         for family in ("IPv4", "IPv6"):
             chosen = [pod for pod in pods if _family(pod["status"]["podIP"]) == family]
-            wanted_always = family in (service["spec"].get("ipFamilies") or ["IPv4"])
-            for group, ports in _by_ports(service, chosen) or ([([], [])] if wanted_always else []):
+            required = family in (service["spec"].get("ipFamilies") or ["IPv4"])
+            for group, ports in _by_ports(service, chosen) or ([([], [])] if required else []):
                 await self._write(service, family, group, ports)
-        await self._trim(service, pods)
+        await self._delete_obsolete(service, pods)
 
     async def _write(
         self, service: Object, family: str, pods: list[Object], ports: list[Object]
     ) -> None:
         for number in range(max(1, -(-len(pods) // MAX_ENDPOINTS_PER_SLICE))):
             part = pods[number * MAX_ENDPOINTS_PER_SLICE : (number + 1) * MAX_ENDPOINTS_PER_SLICE]
-            made = wanted(service, family, part, ports, number)
-            await self._put(made, create=not service["metadata"].get("deletionTimestamp"))
+            desired = desired_slice(service, family, part, ports, number)
+            await self._put(desired, create=not service["metadata"].get("deletionTimestamp"))
 
     async def _put(self, obj: Object, *, create: bool) -> None:
-        """Write a slice; without ``create`` only one that exists.
+        """Write a slice; without `create` only one that exists.
 
         The slices of a Service that is being deleted go before it. A new one would be deleted and
-        replaced for ever.
+        replaced endlessly.
         """
         context, metadata = self._context, obj["metadata"]
         served = context.kind(GROUP, PLURAL)
@@ -103,25 +103,25 @@ class EndpointSliceController:
 
         await context.verbs.change(context.call(served, obj, MANAGER), change)
 
-    async def _trim(self, service: Object, pods: list[Object]) -> None:
-        """Remove slices that nothing is left for."""
+    async def _delete_obsolete(self, service: Object, pods: list[Object]) -> None:
+        """Delete obsolete slices."""
         context, metadata = self._context, service["metadata"]
-        kept = set()
+        current_names = set()
         for family in ("IPv4", "IPv6"):
             chosen = [pod for pod in pods if _family(pod["status"]["podIP"]) == family]
             if chosen or family in (service["spec"].get("ipFamilies") or ["IPv4"]):
                 for number in range(max(1, -(-len(chosen) // MAX_ENDPOINTS_PER_SLICE))):
-                    kept.add(_name(metadata["name"], family, number))
+                    current_names.add(_name(metadata["name"], family, number))
         prefix = f"{context.kind(GROUP, PLURAL).prefix}{metadata['namespace']}/"
         for key, entry in list(context.store.list(prefix)):
             labels = entry.value["metadata"].get("labels") or {}
-            ours = labels.get(MANAGED_LABEL) == MANAGER
-            of_this = labels.get(SERVICE_LABEL) == metadata["name"]
-            if ours and of_this and key.rpartition("/")[2] not in kept:
+            managed = labels.get(MANAGED_LABEL) == MANAGER
+            of_service = labels.get(SERVICE_LABEL) == metadata["name"]
+            if managed and of_service and key.rpartition("/")[2] not in current_names:
                 try:
                     await context.delete(key)
                 except ApiError:
-                    self.worker.add(key)
+                    self.queue.add(key)
 
 
 def _selected(selector: Object, pod: Object) -> bool:
@@ -139,7 +139,7 @@ def _name(service: str, family: str, number: int) -> str:
 
 
 def _by_ports(service: Object, pods: list[Object]) -> list[tuple[list[Object], list[Object]]]:
-    """Group Pods by the numbers that named target ports have in them."""
+    """Group Pods by the numbers of their named target ports."""
     groups: dict[str, tuple[list[Object], list[Object]]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
         ports = (_port(each, pod) for each in service["spec"].get("ports") or ())
@@ -170,10 +170,10 @@ def _named_port(name: str, protocol: str, pod: Object) -> int | None:
     return None
 
 
-def wanted(
+def desired_slice(
     service: Object, family: str, pods: list[Object], ports: list[Object], number: int
 ) -> Object:
-    """Give a slice."""
+    """Return the desired slice."""
     metadata = service["metadata"]
     unready = bool(service["spec"].get("publishNotReadyAddresses"))
     labels = {

@@ -1,6 +1,7 @@
 """Garbage collection by owner references: background, foreground, orphan.
 
-A graph of who owns whom is kept up with every change, so that a deletion costs what depends on it.
+A graph of owners and dependents is updated with every change, so the cost of a deletion depends
+only on its dependents.
 """
 
 from __future__ import annotations
@@ -12,28 +13,28 @@ from gatehouse.apiserver.storage.entries import Event, MismatchError
 
 
 class GarbageCollector:
-    """Deletes dependents whose owners are gone."""
+    """Deletes dependents whose owners no longer exist."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = WorkQueue("garbage", self._work, self._all)
+        self.queue = WorkQueue("garbage", self._work, self._all)
         self._keys: dict[str, str] = {}
-        """Key by uid of everything that is there."""
+        """Store key by UID of every object."""
         self._dependents: dict[str, set[str]] = {}
-        """Keys of dependents by uid of their owner."""
+        """Store keys of dependents by UID of their owner."""
         context.store.listen_all(self._changed)
         for prefix in context.store.resources():
             for key, entry in context.store.list(prefix):
                 self._changed(Event(entry.revision, key, None, entry))
 
     def _all(self) -> set[str]:
-        """Give everything that has owners, or is being deleted."""
-        found = set().union(*self._dependents.values())
+        """Return the keys of all objects that have owners or are being deleted."""
+        keys = set().union(*self._dependents.values())
         for key in self._keys.values():
             entry = self._context.store.get(key)
             if entry is not None and entry.value["metadata"].get("deletionTimestamp"):
-                found.add(key)
-        return found
+                keys.add(key)
+        return keys
 
     def _changed(self, event: Event) -> None:
         before = event.before.value["metadata"] if event.before else {}
@@ -46,20 +47,20 @@ class GarbageCollector:
                 self._dependents.pop(uid, None)
             # A foreground deletion may have waited for this dependent.
             if uid in self._keys:
-                self.worker.add(self._keys[uid])
+                self.queue.add(self._keys[uid])
         for uid in has - had:
             self._dependents.setdefault(uid, set()).add(event.key)
         if event.now is None:
             uid = before.get("uid", "")
             self._keys.pop(uid, None)
             for key in self._dependents.get(uid, ()):
-                self.worker.add(key)
+                self.queue.add(key)
             return
         self._keys[now["uid"]] = event.key
         if now.get("deletionTimestamp") and {FOREGROUND, ORPHAN} & set(now.get("finalizers") or ()):
-            self.worker.add(event.key)
+            self.queue.add(event.key)
         if has - had:
-            self.worker.add(event.key)
+            self.queue.add(event.key)
 
     async def _work(self, key: str) -> None:
         entry = self._context.store.get(key)
@@ -88,7 +89,7 @@ class GarbageCollector:
         return owner.get("uid") in self._keys
 
     async def _foreground(self, key: str, uid: str) -> None:
-        """Delete dependents first; the object goes when those that block it are gone."""
+        """Delete dependents, then remove the finalizer when no blocking dependent is left."""
         blocked = False
         for dependent in sorted(self._dependents.get(uid, ())):
             entry = self._context.store.get(dependent)
@@ -116,7 +117,7 @@ class GarbageCollector:
             await self._context.deletion.remove_finalizer(call, ORPHAN)
 
     async def _disown(self, key: str, uid: str) -> None:
-        """Take an owner from a dependent."""
+        """Remove an owner from a dependent."""
         call = self._context.call_for(key)
         if call is None:
             return
@@ -133,7 +134,7 @@ class GarbageCollector:
         try:
             await self._context.verbs.change(call, change)
         except MismatchError:
-            self.worker.add(key)
+            self.queue.add(key)
 
 
 def _owners(metadata: Object) -> set[str]:

@@ -1,4 +1,4 @@
-"""What new objects of some kinds begin with, and only the server may set."""
+"""Initial status of new namespaces and Pods, which only the server may set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gatehouse.apiserver.objects.write_request import WriteRequest
 
 
 def begin(admission: Admission) -> None:
-    """Let namespaces be active and Pods pending when they are made."""
+    """Set the initial phase at creation: Active for namespaces, Pending for Pods."""
     admission.mutating.setdefault("namespaces", []).append(_namespace)
     admission.mutating.setdefault("pods", []).append(_pod)
 

@@ -1,4 +1,4 @@
-"""One of several servers runs the controllers: the one that holds a Lease."""
+"""Leader election by a Lease: one of several servers runs the controllers."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ DURATION_SECONDS = 15
 RENEW_SECONDS = 2.0
 
 
-class Leadership:
-    """Runs something while this server holds the Lease."""
+class LeaderElector:
+    """Runs a task while this server holds the Lease."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._identity = f"{socket.gethostname()}_{os.getpid()}_{uids.new()[:8]}"
         self._seen: tuple[str, float] = ("", 0.0)
-        """The holder's last renewal, and when it was first seen here: clocks may differ."""
+        """Last renewal by the holder, and local time at which it was first seen, as clocks may
+        differ.
+        """
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Follow the Lease for ever."""
+        """Follow the Lease until cancelled."""
         task: asyncio.Future[None] | None = None
         try:
             while True:
-                held = await self._hold()
-                if held and task is None:
-                    log.info("leading", lease=f"{NAMESPACE}/{NAME}")
+                is_leader = await self._try_acquire()
+                if is_leader and task is None:
+                    log.info("became leader", lease=f"{NAMESPACE}/{NAME}")
                     task = asyncio.ensure_future(lead())
-                elif not held and task is not None:
-                    log.warning("no longer leading")
+                elif not is_leader and task is not None:
+                    log.warning("lost leadership")
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
                     task = None
@@ -55,23 +57,23 @@ class Leadership:
                 await asyncio.gather(task, return_exceptions=True)
                 await self._release()
 
-    async def _hold(self) -> bool:
-        """Take or renew the Lease; whether this server holds it."""
+    async def _try_acquire(self) -> bool:
+        """Acquire or renew the Lease. Return whether this server holds it."""
         try:
-            return await self._try()
+            return await self._acquire()
         except (ApiError, UnavailableError, TimeoutError) as error:
             log.debug("lease not renewed", error=str(error))
             return False
 
-    async def _try(self) -> bool:
+    async def _acquire(self) -> bool:
         context = self._context
         served = context.kind(GROUP, PLURAL)
-        wanted: Object = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
-        call = context.call(served, wanted, self._identity)
+        lease: Object = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
+        call = context.call(served, lease, self._identity)
         entry = context.store.get(call.key)
         if entry is None:
-            wanted["spec"] = self._spec(0)
-            return await context.create(GROUP, PLURAL, wanted, self._identity) is not None
+            lease["spec"] = self._spec(0)
+            return await context.create(GROUP, PLURAL, lease, self._identity) is not None
         spec = entry.value.get("spec") or {}
         holder, renewed = spec.get("holderIdentity", ""), str(spec.get("renewTime", ""))
         now = asyncio.get_running_loop().time()
@@ -91,10 +93,10 @@ class Leadership:
         return True
 
     async def _release(self) -> None:
-        """Let another server lead at once."""
+        """Release the Lease, so that another server can lead immediately."""
         context = self._context
-        wanted = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
-        call = context.call(context.kind(GROUP, PLURAL), wanted, self._identity)
+        lease = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
+        call = context.call(context.kind(GROUP, PLURAL), lease, self._identity)
 
         def leave(obj: Object) -> Object:
             if obj.get("spec", {}).get("holderIdentity") == self._identity:

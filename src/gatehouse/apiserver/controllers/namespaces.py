@@ -1,4 +1,4 @@
-"""Namespaces: a default ServiceAccount in each, and nothing left in those that are deleted."""
+"""Controller of namespaces: default ServiceAccounts, and cleanup after deletion."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MANAGER = "gatehouse-namespaces"
 
 
 class Namespaces:
-    """Looks after namespaces, and what remains in terminating ones."""
+    """Reconciles namespaces, and deletes the content of terminating ones."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = WorkQueue("namespaces", self._work, self._all)
+        self.queue = WorkQueue("namespaces", self._work, self._all)
         self._terminating: set[str] = set()
         prefix = context.kind("", "namespaces").prefix
         context.store.listen(prefix, self._changed)
@@ -35,17 +35,17 @@ class Namespaces:
             return
         if event.now.value["metadata"].get("deletionTimestamp"):
             self._terminating.add(name)
-        self.worker.add(name)
+        self.queue.add(name)
 
     def _account_changed(self, event: Event) -> None:
         if event.now is None:
-            self.worker.add(event.key.split("/")[3])
+            self.queue.add(event.key.split("/")[3])
 
     def _anything_changed(self, event: Event) -> None:
         if self._terminating and event.now is None:
             parts = event.key.split("/")
             if len(parts) > 4 and parts[3] in self._terminating:
-                self.worker.add(parts[3])
+                self.queue.add(parts[3])
 
     async def _work(self, name: str) -> None:
         context = self._context
@@ -62,10 +62,10 @@ class Namespaces:
             await context.create("", "serviceaccounts", account, MANAGER)
 
     async def _empty(self, name: str) -> None:
-        """Delete everything in a namespace, and let it go when nothing is left."""
+        """Delete all objects of a namespace, then remove its finalizer."""
         context = self._context
         left: list[str] = []
-        for served in list(context.registry.kept()):
+        for served in list(context.registry.persisted()):
             if not served.resource.namespaced:
                 continue
             for key, _ in list(context.store.list(f"{served.prefix}{name}/")):
@@ -77,10 +77,10 @@ class Namespaces:
         if not left:
             await context.deletion.remove_finalizer(call, "kubernetes")
             return
-        await self._say(name, left)
-        self.worker.add_after(name, 1.0)
+        await self._report_remaining(name, left)
+        self.queue.add_after(name, 1.0)
 
-    async def _say(self, name: str, left: list[str]) -> None:
+    async def _report_remaining(self, name: str, left: list[str]) -> None:
         message = f"Some resources are remaining: {', '.join(sorted(left)[:10])}"
         condition = {
             "type": "NamespaceContentRemaining",

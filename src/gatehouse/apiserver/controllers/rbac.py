@@ -1,4 +1,4 @@
-"""Roles and bindings: decisions follow every change; aggregated roles gather what they select."""
+"""RBAC: index of stored roles and bindings, escalation checks, aggregation, default objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANAGER = "gatehouse-roles"
 
 
 def follow(store: Store, authorizer: Authorizer, admission: Admission) -> None:
-    """Let decisions follow the stored objects, and nobody grant what they do not hold."""
+    """Update the authorizer with every change, and check writes for privilege escalation."""
 
     def changed(event: Event) -> None:
         parts = event.key.split("/")
@@ -47,13 +47,13 @@ class Aggregation:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = WorkQueue("roles", self._work, lambda: ["all"])
-        context.store.listen(f"/{GROUP}/clusterroles/", lambda _: self.worker.add("all"))
+        self.queue = WorkQueue("roles", self._work, lambda: ["all"])
+        context.store.listen(f"/{GROUP}/clusterroles/", lambda _: self.queue.add("all"))
 
     async def _work(self, _: str) -> None:
         context = self._context
         served = context.kind(GROUP, "clusterroles")
-        for role in aggregation.settled(context.all(GROUP, "clusterroles")):
+        for role in aggregation.changed_roles(context.all(GROUP, "clusterroles")):
             rules = role["rules"]
 
             def change(obj: Object, rules: list[Object] = rules) -> Object:
@@ -64,16 +64,16 @@ class Aggregation:
 
 
 async def bootstrap(context: Context) -> None:
-    """Make the default roles and bindings; add what they lack."""
+    """Create or update the default roles and bindings."""
     plurals = {kind: plural for plural, kind in KINDS.items()}
-    for wanted in defaults.objects():
-        served = context.kind(GROUP, plurals[wanted["kind"]])
-        metadata = wanted["metadata"]
+    for desired in defaults.objects():
+        served = context.kind(GROUP, plurals[desired["kind"]])
+        metadata = desired["metadata"]
         entry = context.store.get(served.key(metadata.get("namespace", ""), metadata["name"]))
-        after = defaults.reconcile(entry.value if entry else None, wanted)
+        after = defaults.reconcile(entry.value if entry else None, desired)
         if after is None:
             continue
-        call = context.call(served, wanted, MANAGER)
+        call = context.call(served, desired, MANAGER)
         if entry is not None and entry.value.get("roleRef") != after.get("roleRef"):
             await context.deletion.delete(call, {})
             entry = None

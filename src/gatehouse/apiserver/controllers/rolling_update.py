@@ -1,8 +1,8 @@
-"""How many Pods each ReplicaSet of a Deployment is to have, step by step. Pure.
+"""Number of Pods of each ReplicaSet of a Deployment, step by step. No I/O.
 
-https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#strategy. What differs: when
-the number of replicas changes amid an update, the difference is the newest ReplicaSet's, and not
-spread over all.
+https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#strategy. Deviation: if the
+number of replicas changes during an update, only the newest ReplicaSet changes, instead of all in
+proportion.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ import msgspec
 
 
 class ReplicaSetState(msgspec.Struct, frozen=True):
-    """One ReplicaSet as it stands; older ones come first where there are several."""
+    """State of one ReplicaSet. Sequences of several are ordered oldest first."""
 
     name: str
     replicas: int
-    """As asked for."""
+    """Desired replicas."""
     pods: int
-    """That there are, also those that are about to end."""
+    """Number of Pods, including those being deleted."""
     available: int
 
 
 class RolloutLimits(msgspec.Struct, frozen=True):
-    """How far an update may stray from the number of replicas."""
+    """Limits of an update around the number of replicas."""
 
     most: int
     least: int
-    """Of Pods that are available."""
+    """Minimum number of available Pods."""
 
 
 def bounds(spec: Mapping[str, Any]) -> RolloutLimits:
-    """Give the bounds of a rolling update; shares are rounded up for more, down for fewer."""
+    """Return the limits of a rolling update. `maxSurge` is rounded up, `maxUnavailable` down."""
     replicas = int(spec.get("replicas", 1))
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
     surge = _number(rolling.get("maxSurge", "25%"), replicas, math.ceil)
     missing = _number(rolling.get("maxUnavailable", "25%"), replicas, math.floor)
     if surge == 0 and missing == 0:
-        # Otherwise nothing could ever move.
+        # Otherwise the update could not progress.
         missing = 1
     return RolloutLimits(replicas + surge, max(0, replicas - missing))
 
@@ -48,9 +48,9 @@ def bounds(spec: Mapping[str, Any]) -> RolloutLimits:
 def scales(
     spec: Mapping[str, Any], newest: ReplicaSetState, older: Sequence[ReplicaSetState]
 ) -> dict[str, int]:
-    """Give the numbers to ask for next, by ReplicaSet; the same as now where nothing moves.
+    """Return the next desired replicas by ReplicaSet. They are unchanged if nothing can progress.
 
-    ``spec`` is the Deployment's. Whatever this leads to is looked at again.
+    `spec` is that of the Deployment. Call again after every change that results from it.
     """
     replicas = int(spec.get("replicas", 1))
     if (spec.get("strategy") or {}).get("type") == "Recreate":
@@ -60,19 +60,19 @@ def scales(
             newest.name: replicas if ended else newest.replicas,
         }
     allowed = bounds(spec)
-    asked = newest.replicas + sum(each.replicas for each in older)
-    grown = min(replicas, newest.replicas + max(0, allowed.most - asked))
+    desired = newest.replicas + sum(each.replicas for each in older)
+    grown = min(replicas, newest.replicas + max(0, allowed.most - desired))
     if grown != newest.replicas:
         return {newest.name: grown, **{each.name: each.replicas for each in older}}
-    return {newest.name: grown, **_shrunk(newest, older, allowed, asked)}
+    return {newest.name: grown, **_shrunk(newest, older, allowed, desired)}
 
 
 def _shrunk(
-    newest: ReplicaSetState, older: Sequence[ReplicaSetState], allowed: RolloutLimits, asked: int
+    newest: ReplicaSetState, older: Sequence[ReplicaSetState], allowed: RolloutLimits, desired: int
 ) -> dict[str, int]:
-    """Take Pods from older ReplicaSets: first those that serve nobody, then what is spare."""
+    """Reduce older ReplicaSets: first by unavailable Pods, then by surplus ones."""
     left = {each.name: each.replicas for each in older}
-    spare = asked - allowed.least - max(0, newest.replicas - newest.available)
+    spare = desired - allowed.least - max(0, newest.replicas - newest.available)
     for each in older:
         taken = max(0, min(spare, each.replicas - each.available))
         left[each.name] -= taken

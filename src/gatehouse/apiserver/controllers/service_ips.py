@@ -1,4 +1,4 @@
-"""Service addresses: cluster IPs and node ports are given when a Service is written."""
+"""Allocation of cluster IPs and node ports when a Service is written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ServiceIPAllocator:
-    """Knows which addresses and ports are taken; by whom, so that a Service keeps its own."""
+    """Allocated addresses and ports by Service, so that a Service keeps its own."""
 
     def __init__(self, store: Store, admission: Admission, network: Network) -> None:
         self._network = network
@@ -28,7 +28,7 @@ class ServiceIPAllocator:
         store.listen(PREFIX, self._changed)
         for key, entry in store.list(PREFIX):
             self._changed(Event(entry.revision, key, None, entry))
-        admission.mutating.setdefault("services", []).append(self._give)
+        admission.mutating.setdefault("services", []).append(self._allocate)
 
     def _changed(self, event: Event) -> None:
         if event.before is not None:
@@ -42,7 +42,7 @@ class ServiceIPAllocator:
             for port in _node_ports(event.now.value):
                 self._ports[port] = event.key
 
-    def _give(self, call: WriteRequest, obj: Object, old: Object | None) -> None:
+    def _allocate(self, call: WriteRequest, obj: Object, old: Object | None) -> None:
         spec = obj.get("spec")
         if not isinstance(spec, dict):
             return
@@ -57,43 +57,47 @@ class ServiceIPAllocator:
         spec.setdefault("ipFamilies", ["IPv6" if ":" in str(spec.get("clusterIP", "")) else "IPv4"])
         spec.setdefault("ipFamilyPolicy", "SingleStack")
         if not spec.get("clusterIP"):
-            kept = before.get("clusterIP") if before.get("type") != "ExternalName" else None
-            spec["clusterIP"] = kept or self._free(key)
+            previous = before.get("clusterIP") if before.get("type") != "ExternalName" else None
+            spec["clusterIP"] = previous or self._free(key)
         elif spec["clusterIP"] != "None" and spec["clusterIP"] != before.get("clusterIP"):
             self._check(obj, key, spec["clusterIP"])
         spec["clusterIPs"] = [spec["clusterIP"], *(spec.get("clusterIPs") or [])[1:]]
-        self._give_ports(spec, before, key, wanted=kind in ("NodePort", "LoadBalancer"))
+        self._allocate_ports(
+            spec, before, key, with_node_ports=kind in ("NodePort", "LoadBalancer")
+        )
 
-    def _give_ports(self, spec: Object, before: Object, key: str, *, wanted: bool) -> None:
-        kept = {
+    def _allocate_ports(
+        self, spec: Object, before: Object, key: str, *, with_node_ports: bool
+    ) -> None:
+        previous = {
             (port.get("name"), port.get("port")): port.get("nodePort")
             for port in before.get("ports") or ()
         }
-        mine: set[int] = set()
+        allocated: set[int] = set()
         for port in spec.get("ports") or ():
             if not isinstance(port, dict):
                 continue
-            if not wanted:
+            if not with_node_ports:
                 port.pop("nodePort", None)
             elif not port.get("nodePort"):
-                port["nodePort"] = kept.get((port.get("name"), port.get("port"))) or next(
+                port["nodePort"] = previous.get((port.get("name"), port.get("port"))) or next(
                     number
                     for number in random.sample(NODE_PORTS, len(NODE_PORTS))
-                    if number not in mine and self._ports.get(number, key) == key
+                    if number not in allocated and self._ports.get(number, key) == key
                 )
             if port.get("nodePort"):
-                mine.add(port["nodePort"])
+                allocated.add(port["nodePort"])
 
     def _free(self, key: str) -> str:
         size = min(self._network.num_addresses - 2, 1 << 20)
         for _ in range(1000):
-            found = str(self._network[random.randint(1, size)])  # noqa: S311 - no secret
-            if found not in self._addresses:
-                return found
+            address = str(self._network[random.randint(1, size)])  # noqa: S311 - no secret
+            if address not in self._addresses:
+                return address
         for number in range(1, size + 1):
-            found = str(self._network[number])
-            if found not in self._addresses:
-                return found
+            address = str(self._network[number])
+            if address not in self._addresses:
+                return address
         cause = Cause("InternalError", f"no address left in {self._network}", "spec.clusterIP")
         raise invalid("Service", "", key.rpartition("/")[2], [cause])
 

@@ -1,4 +1,4 @@
-"""Work on keys, one at a time, again when it failed."""
+"""Deduplicating work queue with retries."""
 
 from __future__ import annotations
 
@@ -11,70 +11,70 @@ from gatehouse.apiserver.errors import ApiError
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
-"""Seconds until a key that failed is tried again; doubled every time."""
+FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.1, 30.0
+"""First and maximum delay in seconds of a retry. The delay doubles with every failure."""
 
 
 class WorkQueue:
-    """Does ``work`` for every key that is added; a key added twice before its turn is one.
+    """Calls `work` for every added key. A key that is already queued is not added again.
 
-    It begins with ``everything``, and takes keys only while it runs.
+    The queue starts with `initial_keys`, and accepts keys only while it runs.
     """
 
     def __init__(
         self,
         name: str,
         work: Callable[[str], Awaitable[None]],
-        everything: Callable[[], Iterable[str]],
+        initial_keys: Callable[[], Iterable[str]],
     ) -> None:
-        self._name, self._work, self._everything = name, work, everything
+        self._name, self._work, self._initial_keys = name, work, initial_keys
         self._running = False
         self._keys: dict[str, None] = {}
-        self._woken = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._failures: dict[str, int] = {}
 
     def add(self, key: str) -> None:
-        """Ask for work on a key."""
+        """Queue a key."""
         if self._running:
             self._keys[key] = None
-            self._woken.set()
+            self._wakeup.set()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Ask for work on a key after a while."""
+        """Queue a key after a delay in seconds."""
         asyncio.get_running_loop().call_later(seconds, self.add, key)
 
     async def run(self) -> None:
-        """Work for ever."""
+        """Process keys until cancelled."""
         self._running = True
-        for key in self._everything():
+        for key in self._initial_keys():
             self.add(key)
         try:
             while True:
-                await self._woken.wait()
-                self._woken.clear()
+                await self._wakeup.wait()
+                self._wakeup.clear()
                 while self._keys:
                     key = next(iter(self._keys))
                     del self._keys[key]
-                    await self._one(key)
+                    await self._process(key)
         finally:
             self._running = False
             self._keys.clear()
             self._failures.clear()
 
-    async def _one(self, key: str) -> None:
+    async def _process(self, key: str) -> None:
         try:
             await self._work(key)
         except ApiError as error:
             if error.reason != "NotFound":
-                log.debug("work interrupted", worker=self._name, key=key, error=str(error))
+                log.debug("reconcile interrupted", controller=self._name, key=key, error=str(error))
                 self._retry(key)
         except Exception:
-            # One object must not keep all others from being looked after.
-            log.exception("work failed", worker=self._name, key=key)
+            # One failing object must not block all others.
+            log.exception("reconcile failed", controller=self._name, key=key)
             self._retry(key)
         else:
             self._failures.pop(key, None)
 
     def _retry(self, key: str) -> None:
         times = self._failures[key] = self._failures.get(key, 0) + 1
-        self.add_after(key, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (times - 1)))
+        self.add_after(key, min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** (times - 1)))

@@ -1,8 +1,9 @@
-"""Who owns which field: managedFields, and server-side apply.
+"""Field ownership: managedFields and server-side apply.
 
 https://kubernetes.io/docs/reference/using-api/server-side-apply
 
-:mod:`sets` holds sets of fields, :mod:`typed` finds them in values, :mod:`managers` keeps books.
+:mod:`sets` implements field sets, :mod:`typed` finds fields in values, and :mod:`managed_fields`
+records managers and applies objects. Never here: storage, HTTP.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The books: which manager owns what, and server-side apply on top of them."""
+"""Managed fields of objects, and server-side apply."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ BEFORE_FIRST_APPLY = "before-first-apply"
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """A field that somebody else owns with another value."""
+    """A field that another manager owns with another value."""
 
     manager: str
-    """As messages name it, with the version it used."""
+    """Name of the manager in messages, with the API version that it used."""
     field: str
 
 
 class ConflictsError(Exception):
-    """An apply would take fields from other managers."""
+    """An apply without `force` that would take over fields of other managers."""
 
     def __init__(self, conflicts: tuple[Conflict, ...]) -> None:
         super().__init__(f"{len(conflicts)} conflicts")
@@ -63,7 +63,7 @@ class ConflictsError(Exception):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What one manager owns by one kind of operation."""
+    """Fields that one manager owns by one kind of operation."""
 
     manager: str
     operation: str
@@ -74,13 +74,13 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Entries with the same one are the same manager's."""
+        """Identity of an entry. A manager has at most one entry of each identity."""
         version = self.version if self.operation == "Update" else ""
         return (self.manager, self.operation, version, self.subresource)
 
     @property
-    def shown(self) -> str:
-        """The manager as conflicts name it."""
+    def description(self) -> str:
+        """Name of the manager in conflicts."""
         text = f'"{self.manager}"'
         if self.subresource:
             text += f' with subresource "{self.subresource}"'
@@ -97,26 +97,26 @@ def update(
     now: str,
     subresource: str = "",
 ) -> list[Object]:
-    """Give managedFields after a write that is no apply: who wrote owns what changed.
+    """Return managedFields after a write that is not an apply. The writer owns what it changed.
 
-    ``after`` says who owned what before, unless the writer cleared it: an empty list.
+    `after` contains the former managedFields, unless the writer cleared them with an empty list.
     """
     known = after["metadata"].get("managedFields")
     if known is None and before is not None:
         known = before["metadata"].get("managedFields")
     entries = read(known)
-    found = typed.compare(_tracked(before or {}), _tracked(after), _whole(schema))
-    if not found.changed and not found.removed:
+    comparison = typed.compare(_tracked(before or {}), _tracked(after), _whole(schema))
+    if not comparison.changed and not comparison.removed:
         return known or []
-    mine = Entry(manager, "Update", api_version, subresource, now, {})
-    books = _without(entries, found, mine)
-    own = next((entry for entry in books if entry.identity == mine.identity), None)
-    owned = sets.join(own.owned, found.changed) if own else found.changed
+    own_entry = Entry(manager, "Update", api_version, subresource, now, {})
+    updated = _without(entries, comparison, own_entry)
+    own = next((entry for entry in updated if entry.identity == own_entry.identity), None)
+    owned = sets.join(own.owned, comparison.changed) if own else comparison.changed
     if own is None or owned != own.owned:
-        books = [entry for entry in books if entry is not own]
+        updated = [entry for entry in updated if entry is not own]
         if owned:
-            books.append(msgspec.structs.replace(mine, owned=owned))
-    return write(books, now, entries)
+            updated.append(msgspec.structs.replace(own_entry, owned=owned))
+    return write(updated, now, entries)
 
 
 def apply(
@@ -130,36 +130,36 @@ def apply(
     now: str,
     subresource: str = "",
 ) -> Object:
-    """Give the object after an apply. Raises ConflictsError, ValueError."""
+    """Return the object after an apply. Raises ConflictsError, ValueError."""
     if applied.get("metadata", {}).get("managedFields"):
         raise ValueError("metadata.managedFields must be nil")
     whole = _whole(schema)
-    entries = _tracking(live, whole, api_version, now) if live is not None else []
+    entries = _current_entries(live, whole, api_version, now) if live is not None else []
     config = _tracked(applied)
     owned = typed.fields_of(config, whole) or {}
-    mine = Entry(manager, "Apply", api_version, subresource, now, owned)
-    last = next((entry for entry in entries if entry.identity == mine.identity), None)
+    own_entry = Entry(manager, "Apply", api_version, subresource, now, owned)
+    last = next((entry for entry in entries if entry.identity == own_entry.identity), None)
     others = [entry for entry in entries if entry is not last]
     merged = typed.merge(_tracked(live or {}), config, whole)
     if last is not None:
-        everyone = owned
+        all_owned = owned
         for entry in others:
-            everyone = sets.join(everyone, entry.owned)
-        merged = typed.prune(merged, last.owned, everyone, whole)
-    found = typed.compare(_tracked(live or {}), merged, whole)
-    conflicts = _conflicts(others, found.changed)
+            all_owned = sets.join(all_owned, entry.owned)
+        merged = typed.prune(merged, last.owned, all_owned, whole)
+    comparison = typed.compare(_tracked(live or {}), merged, whole)
+    conflicts = _conflicts(others, comparison.changed)
     if conflicts and not force:
         raise ConflictsError(conflicts)
-    books = _without(others, found, mine)
+    updated = _without(others, comparison, own_entry)
     if last is not None and last.owned == owned and last.version == api_version:
-        mine = last
+        own_entry = last
     result = _rebuilt(live, applied, merged)
-    result["metadata"]["managedFields"] = write([*books, mine], now, entries)
+    result["metadata"]["managedFields"] = write([*updated, own_entry], now, entries)
     return result
 
 
 def render(conflicts: tuple[Conflict, ...]) -> tuple[str, list[tuple[str, str, str]]]:
-    """Give the message of a Status, and its causes: reason, message, field."""
+    """Return the message of a Status, and its causes: reason, message, field."""
     causes = [
         ("FieldManagerConflict", f"conflict with {conflict.manager}", conflict.field)
         for conflict in conflicts
@@ -175,7 +175,7 @@ def render(conflicts: tuple[Conflict, ...]) -> tuple[str, list[tuple[str, str, s
 
 
 def read(managed: Iterable[Object] | None) -> list[Entry]:
-    """Read managedFields; what is not understood owns nothing."""
+    """Parse managedFields. Entries of unknown form own nothing."""
     return [
         Entry(
             str(entry.get("manager", "")),
@@ -190,16 +190,16 @@ def read(managed: Iterable[Object] | None) -> list[Entry]:
     ]
 
 
-def write(books: list[Entry], now: str, before: list[Entry]) -> list[Object]:
-    """Write managedFields; an entry's time is that of its last change."""
+def write(entries: list[Entry], now: str, before: list[Entry]) -> list[Object]:
+    """Format managedFields. The time of an entry is that of its last change."""
     known = {entry.identity: entry for entry in before}
     written: list[tuple[tuple[Any, ...], Object]] = []
-    for entry in books:
+    for entry in entries:
         if not entry.owned and entry.operation == "Update":
             continue
         old = known.get(entry.identity)
         time = old.time if old is not None and old.owned == entry.owned else now
-        shown: Object = {
+        formatted: Object = {
             "manager": entry.manager,
             "operation": entry.operation,
             "apiVersion": entry.version,
@@ -208,36 +208,39 @@ def write(books: list[Entry], now: str, before: list[Entry]) -> list[Object]:
             "fieldsV1": sets.sorted_tree(entry.owned),
         }
         if entry.subresource:
-            shown["subresource"] = entry.subresource
+            formatted["subresource"] = entry.subresource
         order = (entry.operation, time, entry.manager, entry.version, entry.subresource)
-        written.append((order, shown))
-    return [shown for _, shown in sorted(written, key=lambda pair: pair[0])]
+        written.append((order, formatted))
+    return [formatted for _, formatted in sorted(written, key=lambda pair: pair[0])]
 
 
-def _without(entries: list[Entry], found: typed.Comparison, mine: Entry) -> list[Entry]:
-    """Take from others what changed, and from everybody what was removed."""
-    books = []
+def _without(entries: list[Entry], comparison: typed.Comparison, own_entry: Entry) -> list[Entry]:
+    """Remove changed fields from other managers, and removed fields from all."""
+    updated = []
     for entry in entries:
-        owned = sets.difference(entry.owned, found.removed)
-        if entry.identity != mine.identity:
-            owned = sets.difference(owned, found.changed)
+        owned = sets.difference(entry.owned, comparison.removed)
+        if entry.identity != own_entry.identity:
+            owned = sets.difference(owned, comparison.changed)
         if owned:
-            books.append(
+            updated.append(
                 entry if owned == entry.owned else msgspec.structs.replace(entry, owned=owned)
             )
-    return books
+    return updated
 
 
 def _conflicts(others: list[Entry], changed: Tree) -> tuple[Conflict, ...]:
     return tuple(
-        Conflict(entry.shown, path)
+        Conflict(entry.description, path)
         for entry in others
         for path in sets.paths(sets.intersection(entry.owned, changed))
     )
 
 
-def _tracking(live: Object, schema: Schema, api_version: str, now: str) -> list[Entry]:
-    """Give the books of an object; one that nobody kept books of belongs to those before us."""
+def _current_entries(live: Object, schema: Schema, api_version: str, now: str) -> list[Entry]:
+    """Return the entries of an object.
+
+    Fields of an object without managedFields belong to the manager `BEFORE_FIRST_APPLY`.
+    """
     managed = live["metadata"].get("managedFields")
     if managed:
         return read(managed)
@@ -248,7 +251,7 @@ def _tracking(live: Object, schema: Schema, api_version: str, now: str) -> list[
 
 
 def _tracked(obj: Object) -> Object:
-    """Give an object without what nobody owns."""
+    """Return an object without fields that cannot be owned."""
     body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
     metadata = obj.get("metadata") or {}
     kept = {key: value for key, value in metadata.items() if key not in _UNTRACKED}
@@ -264,13 +267,13 @@ def _whole(schema: Schema) -> Schema:
 
 
 def _rebuilt(live: Object | None, applied: Object, merged: Object) -> Object:
-    """Put what nobody owns back into a merged object."""
+    """Restore the fields that cannot be owned in a merged object."""
     source = live if live is not None else applied
     metadata = {
         key: value for key, value in source.get("metadata", {}).items() if key in _UNTRACKED
     }
     for key in ("uid", "resourceVersion"):
-        # Preconditions of the applier are to be checked, whatever the object has.
+        # The preconditions of the applier are checked later, against the stored object.
         if key in applied.get("metadata", {}):
             metadata[key] = applied["metadata"][key]
     head: Object = {key: source[key] for key in ("apiVersion", "kind") if key in source}

@@ -1,8 +1,8 @@
-"""Sets of fields, as trees in the very form of FieldsV1.
+"""Sets of fields, as trees in the form of FieldsV1.
 
-A key is a step: ``f:name`` a field, ``k:{…}`` the item of an associative list with these keys,
-``v:…`` an item of a set. An empty tree says that the path that leads to it belongs to the set; a
-tree with steps says so of itself with the step ``.``.
+A key is a path step: `f:name` a field, `k:{…}` the item of an associative list with these keys,
+`v:…` an item of a set. An empty tree means that its path is a member of the set. A tree with steps
+has the step `.` if its path is a member.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ SELF = "."
 
 
 def contains_self(tree: Tree) -> bool:
-    """Whether the path that leads to a tree belongs to the set."""
+    """Return whether the path of a tree is a member of the set."""
     return not tree or SELF in tree
 
 
 def tree(children: Tree, *, member: bool) -> Tree | None:
-    """Make a tree of steps; None if nothing belongs to the set."""
+    """Build a tree of steps; None if the set is empty."""
     if not children:
         return {} if member else None
     return {SELF: {}, **children} if member else children
 
 
 def union(one: Tree, other: Tree) -> Tree:
-    """Give what is in either of two sets; their roots are never members."""
+    """Return the union of two sets. Their roots are never members."""
     return _union(one, other)
 
 
@@ -51,48 +51,48 @@ def _with_self(found: Tree) -> Tree:
 
 
 def join(one: Tree, other: Tree) -> Tree:
-    """Give the union of two whole sets, either of which may be empty."""
+    """Return the union of two complete sets, either of which may be empty."""
     if not one:
         return other
     return _union(one, other) if other else one
 
 
 def subtract(one: Tree, other: Tree) -> Tree | None:
-    """Give what is in one set and not in the other; None for nothing."""
+    """Return the members of one set that are not in the other; None if there are none."""
     member = contains_self(one) and not contains_self(other)
     children: Tree = {}
     for step, inner in one.items():
         if step == SELF:
             continue
-        theirs = other.get(step)
-        left = inner if theirs is None else subtract(inner, theirs)
+        counterpart = other.get(step)
+        left = inner if counterpart is None else subtract(inner, counterpart)
         if left is not None:
             children[step] = left
     return tree(children, member=member)
 
 
 def common(one: Tree, other: Tree) -> Tree | None:
-    """Give what is in both sets; None for nothing."""
+    """Return the members of both sets; None if there are none."""
     member = contains_self(one) and contains_self(other)
     children: Tree = {}
     for step, inner in one.items():
-        theirs = other.get(step) if step != SELF else None
-        if theirs is not None:
-            found = common(inner, theirs)
+        counterpart = other.get(step) if step != SELF else None
+        if counterpart is not None:
+            found = common(inner, counterpart)
             if found is not None:
                 children[step] = found
     return tree(children, member=member)
 
 
 def difference(one: Tree, other: Tree) -> Tree:
-    """Give :func:`minus` of two whole sets, either of which may be empty."""
+    """Return :func:`subtract` of two complete sets, either of which may be empty."""
     if not one or not other:
         return one
     return subtract({SELF: {}, **one}, {SELF: {}, **other}) or {}
 
 
 def intersection(one: Tree, other: Tree) -> Tree:
-    """Give :func:`common` of two whole sets, either of which may be empty."""
+    """Return :func:`common` of two complete sets, either of which may be empty."""
     if not one or not other:
         return {}
     found = common({"f:": one}, {"f:": other})
@@ -100,17 +100,17 @@ def intersection(one: Tree, other: Tree) -> Tree:
 
 
 def paths(found: Tree, prefix: str = "") -> Iterator[str]:
-    """Give every path of a set as messages show it."""
+    """Yield every path of a set in the form of messages."""
     for step, inner in found.items():
         if step == SELF:
             continue
-        path = prefix + _shown(step)
+        path = prefix + _format_step(step)
         if contains_self(inner):
             yield path
         yield from paths(inner, path)
 
 
-def _shown(step: str) -> str:
+def _format_step(step: str) -> str:
     kind, text = step[:2], step[2:]
     if kind == "f:":
         return f".{text}"
@@ -124,5 +124,5 @@ def _shown(step: str) -> str:
 
 
 def sorted_tree(found: Tree) -> Tree:
-    """Give a set with its steps in the order in which Kubernetes writes them."""
+    """Return a set with its steps in the order of Kubernetes."""
     return {step: sorted_tree(found[step]) for step in sorted(found)}

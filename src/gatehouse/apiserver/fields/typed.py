@@ -1,6 +1,6 @@
-"""Fields of values whose schema says which lists are associative and what is atomic.
+"""Fields of values. Schemas define which lists are associative and what is atomic.
 
-The meaning is that of Kubernetes' structured merge and diff.
+The semantics are those of Kubernetes' structured-merge-diff.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from gatehouse.apiserver.fields.sets import Tree
 Schema = dict[str, Any]
 
 STRUCT = "x-gatehouse-struct"
-"""Marks a field of a built-in kind that is there even when nothing was written into it."""
+"""Marks a field of a built-in kind whose object always exists, even if empty."""
 
 _ABSENT = object()
 
 
 class Comparison:
-    """What changed between two values."""
+    """Difference between two values."""
 
     def __init__(self) -> None:
         self.changed: Tree = {}
-        """Added or modified."""
+        """Added or modified fields."""
         self.removed: Tree = {}
 
 
 def inner_schema(schema: Schema, name: str) -> Schema:
-    """Give the schema of a field."""
+    """Return the schema of a field."""
     found = (schema.get("properties") or {}).get(name)
     if found is None:
         found = schema.get("additionalProperties")
@@ -38,17 +38,17 @@ def inner_schema(schema: Schema, name: str) -> Schema:
 
 
 def is_named(schema: Schema, name: str) -> bool:
-    """Whether a schema names a field."""
+    """Return whether a schema names a field."""
     return name in (schema.get("properties") or {})
 
 
 def granular(schema: Schema) -> bool:
-    """Whether the fields of an object are owned one by one."""
+    """Return whether the fields of an object are owned separately."""
     return schema.get("x-kubernetes-map-type") != "atomic"
 
 
 def step_of(schema: Schema, item: Any) -> str | None:
-    """Give the step to an item of a list; None where the list is atomic. Raises ValueError."""
+    """Return the path step of a list item; None if the list is atomic. Raises ValueError."""
     kind = schema.get("x-kubernetes-list-type")
     if kind == "set":
         return "v:" + msgspec.json.encode(item).decode()
@@ -66,13 +66,13 @@ def step_of(schema: Schema, item: Any) -> str | None:
 
 
 def associative(schema: Schema) -> bool:
-    """Whether a list has items with an identity."""
+    """Return whether the items of a list have an identity."""
     kind = schema.get("x-kubernetes-list-type")
     return kind == "set" or (kind == "map" and bool(schema.get("x-kubernetes-list-map-keys")))
 
 
 def items_by_step(schema: Schema, value: list[Any], path: str) -> dict[str, Any]:
-    """Give the items of an associative list by step. Raises ValueError for duplicates."""
+    """Return the items of an associative list by step. Raises ValueError for duplicates."""
     found: dict[str, Any] = {}
     for item in value:
         step = step_of(schema, item)
@@ -84,7 +84,7 @@ def items_by_step(schema: Schema, value: list[Any], path: str) -> dict[str, Any]
 
 
 def fields_of(value: Any, schema: Schema, path: str = "") -> Tree | None:
-    """Give the fields that an applied value owns; None for none."""
+    """Return the fields that an applied value owns; None if there are none."""
     if isinstance(value, dict) and granular(schema):
         children: Tree = {}
         for name, item in value.items():
@@ -108,10 +108,10 @@ def fields_of(value: Any, schema: Schema, path: str = "") -> Tree | None:
 
 
 def compare(before: Any, after: Any, schema: Schema) -> Comparison:
-    """Compare two whole objects."""
-    found = Comparison()
-    found.changed, found.removed = _maps(before, after, schema)
-    return found
+    """Compare two complete objects."""
+    comparison = Comparison()
+    comparison.changed, comparison.removed = _maps(before, after, schema)
+    return comparison
 
 
 Pair = tuple[Tree, Tree]
@@ -140,7 +140,7 @@ def _note(changed: Tree, removed: Tree, step: str, found: tuple[Tree | None, Tre
 
 
 def _values(old: Any, new: Any, schema: Schema) -> tuple[Tree | None, Tree | None]:
-    """Compare two values that differ, either of which may be absent."""
+    """Compare two different values, either of which may be absent."""
     present = new if new is not _ABSENT else old
     same_shape = old is _ABSENT or new is _ABSENT or type(old) is type(new)
     if isinstance(present, dict) and granular(schema) and same_shape:
@@ -189,7 +189,7 @@ def _lists(old: Any, new: Any, schema: Schema) -> Pair:
 
 
 def merge(live: Any, applied: Any, schema: Schema) -> Any:
-    """Give a live value with an applied one laid over it."""
+    """Return a live value merged with an applied value."""
     if isinstance(applied, dict) and isinstance(live, dict) and granular(schema):
         result = dict(live)
         for name, item in applied.items():
@@ -209,7 +209,7 @@ def merge(live: Any, applied: Any, schema: Schema) -> Any:
 
 
 def prune(value: Any, last: Tree, owned: Tree, schema: Schema) -> Any:
-    """Remove what was applied before (``last``) and what nobody owns any more."""
+    """Remove fields that were applied before (`last`) and have no owner now."""
     if isinstance(value, dict):
         result = dict(value)
         for step, inner in last.items():

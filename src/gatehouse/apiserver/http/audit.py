@@ -1,6 +1,6 @@
-"""The audit log: who asked for what, when, and what came of it, as lines of JSON.
+"""Audit log: user, request, time and result of requests, as JSON lines.
 
-Records have the form of ``audit.k8s.io/v1`` events at level Metadata.
+Records have the form of `audit.k8s.io/v1` events at level Metadata.
 """
 
 from __future__ import annotations
@@ -21,66 +21,66 @@ from gatehouse.apiserver.objects import uids
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-MOST_BYTES, FILES = 100 * 1024 * 1024, 10
-"""A file is put aside when it is full; this many are kept."""
+MAX_FILE_BYTES, MAX_FILES = 100 * 1024 * 1024, 10
+"""Size in bytes at which a file is rotated, and number of files, the current one included."""
 
 WRITE_SECONDS = 0.2
-"""Records of this long are written together."""
+"""Interval in seconds between writes. Records are collected in between."""
 
 READS = ("get", "list", "watch")
 
 
 class Audit:
-    """Writes records in a thread of its own, so that no request waits for the disk."""
+    """Writes records in a separate thread, so that no request waits for the disk."""
 
     def __init__(self, path: Path, *, reads: bool = False) -> None:
         self._path, self._reads = path, reads
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._waiting: deque[bytes] = deque()
-        self._ending = threading.Event()
-        self._file = self._opened()
+        self._queue: deque[bytes] = deque()
+        self._closing = threading.Event()
+        self._file = self._open_file()
         self._thread = threading.Thread(target=self._work, name="audit", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is waiting, and end."""
-        self._ending.set()
+        """Write the queued records and close the file."""
+        self._closing.set()
         self._thread.join()
         self._file.close()
 
-    def _opened(self) -> BinaryIO:
+    def _open_file(self) -> BinaryIO:
         file = self._path.open("ab")
         self._path.chmod(0o600)
         return file
 
     def _work(self) -> None:
-        while not self._ending.wait(WRITE_SECONDS):
+        while not self._closing.wait(WRITE_SECONDS):
             self._write()
         self._write()
 
     def _write(self) -> None:
         lines = []
-        while self._waiting:
-            lines.append(self._waiting.popleft())
+        while self._queue:
+            lines.append(self._queue.popleft())
         if not lines:
             return
         try:
             self._file.write(b"".join(lines))
             self._file.flush()
-            if self._file.tell() > MOST_BYTES:
-                self._put_aside()
+            if self._file.tell() > MAX_FILE_BYTES:
+                self._rotate()
         except OSError as error:
             log.critical("audit log not written", records=len(lines), error=str(error))
 
-    def _put_aside(self) -> None:
+    def _rotate(self) -> None:
         self._file.close()
-        for number in range(FILES - 1, 0, -1):
+        for number in range(MAX_FILES - 1, 0, -1):
             older = self._path.with_name(f"{self._path.name}.{number}")
             newer = self._path.with_name(f"{self._path.name}.{number - 1}")
             source = newer if number > 1 else self._path
             if source.exists():
                 source.replace(older)
-        self._file = self._opened()
+        self._file = self._open_file()
 
     def record(
         self,
@@ -93,7 +93,7 @@ class Audit:
         reason: str,
         received: datetime,
     ) -> None:
-        """Write what came of a request."""
+        """Queue the record of a completed request. Successful reads are skipped unless enabled."""
         if verb in READS and not self._reads and code < 400:
             return
         event: dict[str, Any] = {
@@ -104,7 +104,7 @@ class Audit:
             "stage": "ResponseComplete",
             "requestURI": request.path_qs,
             "verb": verb,
-            "user": user.shown() if user else {},
+            "user": user.user_info() if user else {},
             "sourceIPs": [request.remote or ""],
             "userAgent": request.headers.get("User-Agent", ""),
             "responseStatus": {"metadata": {}, "code": code},
@@ -112,7 +112,7 @@ class Audit:
             "stageTimestamp": _time(datetime.now(UTC)),
         }
         if acting is not None and acting is not user:
-            event["impersonatedUser"] = acting.shown()
+            event["impersonatedUser"] = acting.user_info()
         if target is not None:
             event["objectRef"] = _reference(target)
         if reason:
@@ -121,12 +121,12 @@ class Audit:
                 "authorization.k8s.io/decision": decision,
                 "authorization.k8s.io/reason": reason,
             }
-        self._waiting.append(msgspec.json.encode(event) + b"\n")
+        self._queue.append(msgspec.json.encode(event) + b"\n")
 
 
 def _reference(target: Target) -> dict[str, str]:
     resource = target.served.resource
-    found = {
+    fields = {
         "resource": resource.plural,
         "namespace": target.namespace,
         "name": target.name,
@@ -134,7 +134,7 @@ def _reference(target: Target) -> dict[str, str]:
         "apiVersion": resource.version,
         "subresource": target.subresource,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _time(moment: datetime) -> str:

@@ -54,14 +54,14 @@ def decode(data: bytes, content_type: str) -> Any:
 
 def _limited(decoder: Callable[[bytes], Any], data: bytes, name: str) -> Any:
     try:
-        found = decoder(data)
+        decoded = decoder(data)
     except RecursionError as error:
         raise depth.too_deep(f"error parsing {name}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"error parsing {name}: {error}") from error
-    if depth.exceeds_limit(found):
+    if depth.exceeds_limit(decoded):
         raise depth.too_deep(f"error parsing {name}")
-    return found
+    return decoded
 
 
 def duplicates(data: bytes) -> list[str]:
@@ -73,11 +73,11 @@ def duplicates(data: bytes) -> list[str]:
     """Keys by the identity of their object, which lives until the end of the call."""
 
     def collect(pairs: list[tuple[str, Any]]) -> Object:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        decoded = dict(pairs)
+        if len(decoded) < len(pairs):
             counts = Counter(key for key, _ in pairs)
-            repeated[id(found)] = [key for key, count in counts.items() if count > 1]
-        return found
+            repeated[id(decoded)] = [key for key, count in counts.items() if count > 1]
+        return decoded
 
     whole = json.loads(data, object_pairs_hook=collect)
     paths: list[str] = []

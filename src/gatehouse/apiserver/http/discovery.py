@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources there are, in both forms clients ask for."""
+"""Discovery of groups, versions and resources, in the legacy and the aggregated form."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ Groups = dict[str, dict[str, list[ServedResource]]]
 
 
 class Discovery:
-    """The documents of one registry, made anew when it changed."""
+    """Discovery documents of one registry, rebuilt after the registry has changed."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._made = -1
-        self._known: Groups = {}
+        self._generation = -1
+        self._groups_cache: Groups = {}
 
     @property
     def _groups(self) -> Groups:
-        if self._made != self._registry.generation:
+        if self._generation != self._registry.generation:
             groups: Groups = {}
             for served in self._registry.all():
                 versions = groups.setdefault(served.resource.group, {})
                 versions.setdefault(served.resource.version, []).append(served)
-            self._known = {
+            self._groups_cache = {
                 name: dict(sorted(versions.items(), key=lambda item: _rank(item[0])))
                 for name, versions in groups.items()
             }
-            self._made = self._registry.generation
-        return self._known
+            self._generation = self._registry.generation
+        return self._groups_cache
 
     @staticmethod
     def core_versions(server: str) -> Object:
-        """Give ``/api``."""
+        """Return the document of `/api`."""
         address = {"clientCIDR": "0.0.0.0/0", "serverAddress": server}
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]}
 
     def group_list(self) -> Object:
-        """Give ``/apis``."""
+        """Return the document of `/apis`."""
         groups = [self.group(name) for name in sorted(self._groups) if name]
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
     def group(self, name: str) -> Object | None:
-        """Give ``/apis/<group>``."""
+        """Return the document of `/apis/<group>`; None if the group is not served."""
         versions = self._groups.get(name)
         if versions is None or not name:
             return None
@@ -60,7 +60,7 @@ class Discovery:
         }
 
     def resource_list(self, group: str, version: str) -> Object | None:
-        """Give ``/apis/<group>/<version>``."""
+        """Return the document of `/apis/<group>/<version>`; None if it is not served."""
         served = self._groups.get(group, {}).get(version)
         if served is None:
             return None
@@ -72,7 +72,7 @@ class Discovery:
         }
 
     def aggregated(self, version: str, *, core: bool) -> Object:
-        """Give the aggregated discovery of the core group or of all others."""
+        """Return the aggregated discovery of the core group or of all other groups."""
         items = [
             {
                 "metadata": {"name": name, "creationTimestamp": None},
@@ -100,16 +100,16 @@ _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 
 
 def _rank(version: str) -> tuple[int, int, int, str]:
-    """Sort versions as Kubernetes prefers them: stable before beta before alpha, newest first."""
-    found = _VERSION.fullmatch(version)
-    if found is None:
+    """Return a sort key for versions: stable before beta before alpha, newest first."""
+    matched = _VERSION.fullmatch(version)
+    if matched is None:
         return (3, 0, 0, version)
-    stage = {None: 0, "beta": 1, "alpha": 2}[found[2]]
-    return (stage, -int(found[1]), -int(found[3] or 0), version)
+    stage = {None: 0, "beta": 1, "alpha": 2}[matched[2]]
+    return (stage, -int(matched[1]), -int(matched[3] or 0), version)
 
 
 def _listed(served: ServedResource) -> list[Object]:
-    found: list[Object] = [
+    entries: list[Object] = [
         {
             "name": served.resource.plural,
             "singularName": served.singular_name,
@@ -121,7 +121,7 @@ def _listed(served: ServedResource) -> list[Object]:
         }
     ]
     for name, verbs, kind in subresources(served):
-        found.append(
+        entries.append(
             {
                 "name": f"{served.resource.plural}/{name}",
                 "singularName": "",
@@ -131,7 +131,7 @@ def _listed(served: ServedResource) -> list[Object]:
                 "verbs": list(verbs),
             }
         )
-    return found
+    return entries
 
 
 def _group_of(kind: str) -> Object:
@@ -169,18 +169,18 @@ def _aggregated(served: ServedResource) -> Object:
 
 
 def subresources(served: ServedResource) -> list[tuple[str, tuple[str, ...], str]]:
-    """Give name, verbs and kind of every subresource."""
-    found: list[tuple[str, tuple[str, ...], str]] = []
+    """Return name, verbs and kind of every subresource."""
+    result: list[tuple[str, tuple[str, ...], str]] = []
     changed = ("get", "patch", "update")
     if served.status:
-        found.append(("status", changed, served.resource.kind))
+        result.append(("status", changed, served.resource.kind))
     if served.scale:
-        found.append(("scale", changed, "Scale"))
+        result.append(("scale", changed, "Scale"))
     match served.resource.group, served.resource.plural:
         case "", "serviceaccounts":
-            found.append(("token", ("create",), "TokenRequest"))
+            result.append(("token", ("create",), "TokenRequest"))
         case "", "pods":
-            found.append(("log", ("get",), "Pod"))
+            result.append(("log", ("get",), "Pod"))
         case "", "namespaces":
-            found.append(("finalize", ("update",), "Namespace"))
-    return found
+            result.append(("finalize", ("update",), "Namespace"))
+    return result

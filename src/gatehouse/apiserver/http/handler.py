@@ -1,4 +1,4 @@
-"""From a request to its answer: who, whether they may, what, and what is noted of it."""
+"""Request handler: authentication, authorization, limits, dispatch, metrics and audit."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from gatehouse.apiserver.storage.store import Store
 log = structlog.get_logger("gatehouse.apiserver")
 
 REQUEST_SECONDS = 60.0
-"""Longest time a write may take."""
+"""Timeout in seconds of a write."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How many requests are answered at a time; more are told to come back."""
+    """Maximum number of concurrent reads and writes. Requests beyond it are answered with 429."""
 
     reading: int = 400
     writing: int = 200
 
 
 class RequestRecord:
-    """What is found out about a request while it is answered."""
+    """Facts about a request, collected for metrics and the audit log."""
 
     def __init__(self) -> None:
         self.verb = ""
@@ -61,7 +61,7 @@ class RequestRecord:
 
 
 class ServerContext(msgspec.Struct, frozen=True):
-    """What answers are made with."""
+    """Components that the handler uses."""
 
     store: Store
     registry: Registry
@@ -70,7 +70,7 @@ class ServerContext(msgspec.Struct, frozen=True):
     authenticator: Authenticator
     authorizer: Authorizer
     tokens: Tokens
-    documents: NonResourceHandlers
+    nonresource: NonResourceHandlers
     metrics: Metrics
     logs: PodLogs
     audit: Audit | None = None
@@ -78,22 +78,22 @@ class ServerContext(msgspec.Struct, frozen=True):
 
 
 class Handler:
-    """Answers every request."""
+    """Handler of all requests."""
 
-    def __init__(self, parts: ServerContext) -> None:
-        self._parts = parts
-        self._reviews = Reviews(parts.authenticator, parts.authorizer)
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._reviews = Reviews(context.authenticator, context.authorizer)
         self._reading = self._writing = 0
-        in_flight = parts.metrics.in_flight
+        in_flight = context.metrics.in_flight
         in_flight.labels("readOnly").set_function(lambda: self._reading)
         in_flight.labels("mutating").set_function(lambda: self._writing)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request; failures become Status objects."""
-        noted, started, received = RequestRecord(), time.perf_counter(), datetime.now(UTC)
+        """Answer a request. Failures become Status objects."""
+        record, started, received = RequestRecord(), time.perf_counter(), datetime.now(UTC)
         code = 500
         try:
-            response = await self._answer(request, noted)
+            response = await self._answer(request, record)
             code = response.status
         except ApiError as error:
             code = error.code
@@ -115,89 +115,89 @@ class Handler:
             message = "Internal error occurred; see the server's log"
             response = responses.error_response(ApiError(500, "InternalError", message))
         finally:
-            seconds = None if noted.streamed else time.perf_counter() - started
-            self._parts.metrics.observe(noted.verb, noted.target, code, seconds)
-            if self._parts.audit is not None and noted.user is not None:
-                self._parts.audit.record(
-                    request, noted.verb, noted.user, noted.acting, noted.target, code,
-                    noted.reason, received,
+            seconds = None if record.streamed else time.perf_counter() - started
+            self._context.metrics.observe(record.verb, record.target, code, seconds)
+            if self._context.audit is not None and record.user is not None:
+                self._context.audit.record(
+                    request, record.verb, record.user, record.acting, record.target, code,
+                    record.reason, received,
                 )  # fmt: skip
         return response
 
-    async def _answer(self, request: web.BaseRequest, noted: RequestRecord) -> web.StreamResponse:
-        noted.verb = request.method.lower()
+    async def _answer(self, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
+        record.verb = request.method.lower()
         requests.refuse_encoding(request)
         info = requests.info(request)
         path = info.path.rstrip("/") or "/"
-        if self._parts.documents.is_open(path):
-            return await self._parts.documents.health(request, path)
-        user = noted.user = self._parts.authenticator.authenticate(request)
-        user = noted.acting = self._acting(request, user)
+        if self._context.nonresource.is_open(path):
+            return await self._context.nonresource.health(request, path)
+        user = record.user = self._context.authenticator.authenticate(request)
+        user = record.acting = self._impersonated_user(request, user)
         if not info.is_resource:
-            return await self._document(request, path, user)
-        noted.verb = info.verb or noted.verb
-        target = noted.target = requests.target(self._parts.registry, info)
-        self._authorize(user, info, noted)
+            return await self._nonresource(request, path, user)
+        record.verb = info.verb or record.verb
+        target = record.target = requests.target(self._context.registry, info)
+        self._authorize(user, info, record)
         if target is None:
             raise _not_found()
         if not info.verb:
             raise requests.not_allowed(request)
-        if noted.verb == "watch" or target.subresource == "log":
-            return await self._stream(request, target, noted)
-        return await self._counted(request, target, noted.verb, user)
+        if record.verb == "watch" or target.subresource == "log":
+            return await self._stream(request, target, record)
+        return await self._limited(request, target, record.verb, user)
 
-    async def _document(
+    async def _nonresource(
         self, request: web.BaseRequest, path: str, user: User
     ) -> web.StreamResponse:
-        wanted = Attributes(request.method.lower(), path=path)
-        if not self._parts.authorizer.authorize(user, wanted)[0]:
-            message = f'forbidden: User "{user.name}" cannot {wanted.verb} path "{path}"'
+        requested = Attributes(request.method.lower(), path=path)
+        if not self._context.authorizer.authorize(user, requested)[0]:
+            message = f'forbidden: User "{user.name}" cannot {requested.verb} path "{path}"'
             raise ApiError(403, "Forbidden", message)
-        found = self._parts.documents.find(request, path)
-        if found is None:
+        response = self._context.nonresource.find(request, path)
+        if response is None:
             raise _not_found()
-        return found
+        return response
 
-    def _acting(self, request: web.BaseRequest, user: User) -> User:
-        """Give the user that is acted for. Raises ApiError."""
-        wanted = impersonated(request)
-        if wanted is None:
+    def _impersonated_user(self, request: web.BaseRequest, user: User) -> User:
+        """Return the impersonated user, or `user`. Raises ApiError."""
+        requested = impersonated(request)
+        if requested is None:
             return user
-        for needed in impersonation_needs(request, wanted):
-            if not self._parts.authorizer.authorize(user, needed)[0]:
-                raise _refusal(user, needed)
-        return wanted
+        for needed in impersonation_needs(request, requested):
+            if not self._context.authorizer.authorize(user, needed)[0]:
+                raise _forbidden(user, needed)
+        return requested
 
-    def _authorize(self, user: User, info: RequestInfo, noted: RequestRecord) -> None:
-        wanted = Attributes(
+    def _authorize(self, user: User, info: RequestInfo, record: RequestRecord) -> None:
+        requested = Attributes(
             info.verb, info.group, info.resource, info.subresource, info.namespace, info.name
         )
-        allowed, noted.reason = self._parts.authorizer.authorize(user, wanted)
+        allowed, record.reason = self._context.authorizer.authorize(user, requested)
         if not allowed:
-            raise _refusal(user, wanted, noted.reason)
+            raise _forbidden(user, requested, record.reason)
 
     async def _stream(
-        self, request: web.BaseRequest, target: Target, noted: RequestRecord
+        self, request: web.BaseRequest, target: Target, record: RequestRecord
     ) -> web.StreamResponse:
-        noted.streamed = True
-        gauge = self._parts.metrics.long_running.labels(noted.verb.upper())
+        record.streamed = True
+        gauge = self._context.metrics.long_running.labels(record.verb.upper())
         gauge.inc()
         try:
             if target.subresource == "log":
-                return await self._parts.logs.answer(request, target, self._parts.store)
-            return await self._parts.resources.read(request, target, noted.verb)
+                return await self._context.logs.answer(request, target, self._context.store)
+            return await self._context.resources.read(request, target, record.verb)
         finally:
             gauge.dec()
 
-    async def _counted(
+    async def _limited(
         self, request: web.BaseRequest, target: Target, verb: str, user: User
     ) -> web.StreamResponse:
-        """Answer unless too many requests are being answered already."""
+        """Answer a request, or raise ApiError 429 if too many requests are in flight."""
         reading = verb in ("get", "list")
-        limits, exempt = self._parts.limits, ADMINS in user.groups
+        limits, exempt = self._context.limits, ADMINS in user.groups
         busy = self._reading >= limits.reading if reading else self._writing >= limits.writing
         if busy and not exempt:
-            self._parts.metrics.rejected.labels("429").inc()
+            self._context.metrics.rejected.labels("429").inc()
             error = ApiError(429, "TooManyRequests", "Too many requests, please try again later.")
             error.retry_after = 1
             raise error
@@ -207,7 +207,7 @@ class Handler:
             self._writing += 1
         try:
             if reading:
-                # Comes from memory, or ends with the storage's own patience.
+                # Served from memory; otherwise the storage has its own timeout.
                 return await self._resource(request, target, verb, user)
             async with asyncio.timeout(REQUEST_SECONDS):
                 return await self._resource(request, target, verb, user)
@@ -220,7 +220,7 @@ class Handler:
     async def _resource(
         self, request: web.BaseRequest, target: Target, verb: str, user: User
     ) -> web.StreamResponse:
-        served, sub, resources = target.served, target.subresource, self._parts.resources
+        served, sub, resources = target.served, target.subresource, self._context.resources
         if not served.persisted:
             if verb != "create" or target.name:
                 raise requests.not_allowed(request)
@@ -245,43 +245,43 @@ class Handler:
 
     async def _patch(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         def may_create() -> None:
-            wanted = attributes("create", target)
-            if not self._parts.authorizer.authorize(user, wanted)[0]:
-                raise _refusal(user, wanted)
+            requested = attributes("create", target)
+            if not self._context.authorizer.authorize(user, requested)[0]:
+                raise _forbidden(user, requested)
 
-        return await self._parts.resources.patch(request, target, user, may_create=may_create)
+        return await self._context.resources.patch(request, target, user, may_create=may_create)
 
     async def _subresource(
         self, request: web.BaseRequest, target: Target, verb: str, user: User
     ) -> web.StreamResponse:
-        served, parts = target.served, self._parts
+        served, context = target.served, self._context
         name = served.resource.plural if not served.resource.group else ""
         match target.subresource:
             case "status" if served.status and verb in ("get", "update", "patch"):
                 if verb == "get":
-                    return await parts.resources.read(request, target, verb)
+                    return await context.resources.read(request, target, verb)
                 if verb == "update":
-                    return await parts.resources.update(request, target, user)
+                    return await context.resources.update(request, target, user)
                 return await self._patch(request, target, user)
             case "scale" if served.scale:
-                return await scale.answer(request, target, verb, user, parts.store, parts.verbs)
+                return await scale.answer(request, target, verb, user, context.store, context.verbs)
             case "finalize" if name == "namespaces" and verb == "update":
-                return await parts.resources.update(request, target, user)
+                return await context.resources.update(request, target, user)
             case "token" if name == "serviceaccounts" and verb == "create":
                 return await self._token(request, target)
         raise _not_found()
 
     async def _token(self, request: web.BaseRequest, target: Target) -> web.Response:
-        entry = self._parts.store.get(target.key)
+        entry = self._context.store.get(target.key)
         if entry is None:
             raise errors.not_found("serviceaccounts", "", target.name)
         body = await requests.body(request)
-        return responses.json(token_request(body, entry.value, self._parts.tokens), 201)
+        return responses.json(token_request(body, entry.value, self._context.tokens), 201)
 
 
 def attributes(verb: str, target: Target) -> Attributes:
-    """Give what a request needs to be allowed."""
-    resource = target.shown.resource
+    """Return the attributes by which RBAC authorizes a request."""
+    resource = target.requested.resource
     return Attributes(
         verb,
         resource.group,
@@ -296,13 +296,17 @@ def _not_found() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
-def _refusal(user: User, wanted: Attributes, reason: str = "") -> ApiError:
-    resource = f"{wanted.resource}/{wanted.subresource}".rstrip("/")
-    scope = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
+def _forbidden(user: User, requested: Attributes, reason: str = "") -> ApiError:
+    resource = f"{requested.resource}/{requested.subresource}".rstrip("/")
+    scope = (
+        f'in the namespace "{requested.namespace}"'
+        if requested.namespace
+        else "at the cluster scope"
+    )
     why = (
-        f'User "{user.name}" cannot {wanted.verb} resource "{resource}" in API group '
-        f'"{wanted.group}" {scope}'
+        f'User "{user.name}" cannot {requested.verb} resource "{resource}" in API group '
+        f'"{requested.group}" {scope}'
     )
     if reason:
         why = f"{why}: {reason}"
-    return errors.forbidden(wanted.resource, wanted.group, wanted.name, why)
+    return errors.forbidden(requested.resource, requested.group, requested.name, why)

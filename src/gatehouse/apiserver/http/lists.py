@@ -30,44 +30,44 @@ _TOO_OLD = (
 
 
 def selection(request: web.BaseRequest, target: Target) -> Test:
-    """Give the test of the request's label and field selectors. Raises ApiError 400."""
+    """Return the predicate of the request's label and field selectors. Raises ApiError 400."""
     tests = [
         test
         for test in (
             selectors.labels(request.query.get("labelSelector", "")),
-            selectors.fields(request.query.get("fieldSelector", ""), target.shown),
+            selectors.fields(request.query.get("fieldSelector", ""), target.requested),
         )
         if test is not None
     ]
     if not tests:
         return lambda _: True
-    alias = target.shown.alias
+    alias = target.requested.alias
     if alias is not None:
         return lambda obj: all(test(alias.from_stored(obj)) for test in tests)
     return tests[0] if len(tests) == 1 else lambda obj: all(test(obj) for test in tests)
 
 
 async def list_objects(request: web.BaseRequest, store: Store, target: Target) -> bytes:
-    """Give a list, or a page of one. Raises ApiError."""
-    chosen, form = selection(request, target), form_of(request, target.shown)
+    """Return an encoded list, or one page of it. Raises ApiError."""
+    selects, form = selection(request, target), form_of(request, target.requested)
     limit, token = number(request, "limit") or 0, request.query.get("continue", "")
-    wanted, match = number(request, "resourceVersion"), request.query.get("resourceVersionMatch")
+    requested, match = number(request, "resourceVersion"), request.query.get("resourceVersionMatch")
     _check_version(match, request.query.get("resourceVersion", ""), token)
-    if wanted != 0 or token:
+    if requested != 0 or token:
         await store.read_fresh()
     start, revision = "", store.revision
     if token:
-        start, asked = _continuation(token)
-        revision = asked or revision
-    elif wanted is not None:
-        if wanted > store.revision:
+        start, token_revision = _continuation(token)
+        revision = token_revision or revision
+    elif requested is not None:
+        if requested > store.revision:
             await store.read_fresh()
-            if wanted > store.revision:
-                raise errors.too_large_version(wanted, store.revision)
-        revision = wanted if match == "Exact" else store.revision
+            if requested > store.revision:
+                raise errors.too_large_version(requested, store.revision)
+        revision = requested if match == "Exact" else store.revision
     try:
         entries = store.at(target.prefix, revision)
-        found, more, last = _page(entries, chosen, start, limit)
+        selected, more, last = _page(entries, selects, start, limit)
     except CompactedError as error:
         raise _expired(start, token, revision, store) from error
     metadata: Object = {"resourceVersion": str(revision)}
@@ -75,21 +75,21 @@ async def list_objects(request: web.BaseRequest, store: Store, target: Target) -
         metadata["continue"] = _token(revision, last)
         if not request.query.get("labelSelector") and not request.query.get("fieldSelector"):
             metadata["remainingItemCount"] = more
-    return form.encode_list(found, metadata)
+    return form.encode_list(selected, metadata)
 
 
-def _page(entries: Any, chosen: Test, start: str, limit: int) -> tuple[list[Entry], int, str]:
-    found: list[Entry] = []
+def _page(entries: Any, selects: Test, start: str, limit: int) -> tuple[list[Entry], int, str]:
+    selected: list[Entry] = []
     more, last = 0, ""
     for key, entry in entries:
-        if key <= start or not chosen(entry.value):
+        if key <= start or not selects(entry.value):
             continue
-        if limit and len(found) == limit:
+        if limit and len(selected) == limit:
             more += 1
             continue
-        found.append(entry)
+        selected.append(entry)
         last = key
-    return found, more, last
+    return selected, more, last
 
 
 def _check_version(match: str | None, version: str, token: str) -> None:
@@ -124,10 +124,10 @@ def _expired(start: str, token: str, revision: int, store: Store) -> errors.ApiE
 
 
 class _Token(msgspec.Struct):
-    """A decoded continue key."""
+    """A decoded continue token."""
 
     start: str
-    """Key of the last object of the page before."""
+    """Key of the last object of the previous page."""
     rv: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     """Revision of the list; 0 for the newest."""
 
@@ -140,8 +140,8 @@ def _token(revision: int, last: str) -> str:
 def _continuation(text: str) -> tuple[str, int]:
     try:
         padded = text + "=" * (-len(text) % 4)
-        found = msgspec.json.decode(base64.urlsafe_b64decode(padded))
-        token = msgspec.convert(found, _Token)
+        selected = msgspec.json.decode(base64.urlsafe_b64decode(padded))
+        token = msgspec.convert(selected, _Token)
     except (ValueError, RecursionError) as error:
         raise errors.bad_request("continue key is not valid") from error
     return token.start, token.rv

@@ -1,4 +1,4 @@
-"""When which part of a Pod's log was written, as the node notes it beside the log."""
+"""Timestamps of Pod log lines, from the index that the node writes beside each log."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 INDEX = "log.index"
-"""Lines of a time (seconds since 1970) and the log's length then, of which each is longer."""
+"""Name of the index. Each line has a time in seconds since 1970 and the length of the log then.
+Lengths increase.
+"""
 
-_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_LINE_PATTERN = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 class LogTimes:
-    """The times of one log; what is noted later is read when it is asked for."""
+    """Timestamps of one log. New index lines are read when needed."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._index = log.with_name(INDEX)
         self._read = 0
-        self._moments: list[float] = []
+        self._timestamps: list[float] = []
         self._lengths: list[int] = []
 
-    def line_at(self, moment: float) -> int:
-        """Give where the first line begins that was not whole at a time."""
+    def line_at(self, timestamp: float) -> int:
+        """Return the offset of the first line that was incomplete at `timestamp`."""
         self._follow()
-        count = bisect.bisect_right(self._moments, moment)
+        count = bisect.bisect_right(self._timestamps, timestamp)
         return self._line_start(self._lengths[count - 1]) if count else 0
 
-    def written(self, place: int) -> float:
-        """Give when the byte at ``place`` was written; now, if the node has not noted it yet."""
-        if not self._lengths or place >= self._lengths[-1]:
+    def written_at(self, offset: int) -> float:
+        """Return the time at which the byte at `offset` was written; now, if not in the index."""
+        if not self._lengths or offset >= self._lengths[-1]:
             self._follow()
-        count = bisect.bisect_right(self._lengths, place)
-        return self._moments[count] if count < len(self._moments) else time.time()
+        count = bisect.bisect_right(self._lengths, offset)
+        return self._timestamps[count] if count < len(self._timestamps) else time.time()
 
     def _follow(self) -> None:
         try:
@@ -44,47 +46,49 @@ class LogTimes:
                 data = file.read()
         except OSError:
             return
-        # The last line may be half written.
+        # The last line may be incomplete.
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():
-            moment, _, length = line.partition(b" ")
+            timestamp, _, length = line.partition(b" ")
             try:
-                entry = float(moment), int(length)
+                entry = float(timestamp), int(length)
             except ValueError:
                 continue
-            self._moments.append(entry[0])
+            self._timestamps.append(entry[0])
             self._lengths.append(entry[1])
 
-    def _line_start(self, place: int) -> int:
-        """Give where the line begins that ``place`` is in; a line may be written in pieces."""
+    def _line_start(self, offset: int) -> int:
+        """Return the offset of the line that contains `offset`. A line may be written in several
+        parts.
+        """
         with self._log.open("rb") as file:
-            begin = max(0, place - 64 * 1024)
+            begin = max(0, offset - 64 * 1024)
             file.seek(begin)
-            found = file.read(place - begin).rfind(b"\n")
+            found = file.read(offset - begin).rfind(b"\n")
         return begin + found + 1
 
 
 class TimestampWriter:
-    """Puts its time in front of each line of a log that is read from ``place`` on."""
+    """Prefixes each line of a log with its timestamp, starting at offset `offset`."""
 
-    def __init__(self, times: LogTimes, place: int) -> None:
-        self._times, self._place = times, place
-        self._begins = True
+    def __init__(self, times: LogTimes, offset: int) -> None:
+        self._times, self._offset = times, offset
+        self._at_line_start = True
 
     def stamp(self, data: bytes) -> bytes:
-        """Give the next part of the log, stamped; it may end within a line."""
-        found = []
-        for line in _LINE.findall(data):
-            if self._begins:
-                found.append(_written(self._times.written(self._place)))
-            found.append(line)
-            self._place += len(line)
-            self._begins = line.endswith(b"\n")
-        return b"".join(found)
+        """Return the next part of the log with timestamps. It may end within a line."""
+        chunks = []
+        for line in _LINE_PATTERN.findall(data):
+            if self._at_line_start:
+                chunks.append(_format_timestamp(self._times.written_at(self._offset)))
+            chunks.append(line)
+            self._offset += len(line)
+            self._at_line_start = line.endswith(b"\n")
+        return b"".join(chunks)
 
 
-def _written(moment: float) -> bytes:
-    """Write a time as a kubelet does, in nanoseconds, of which the node knows a thousandth."""
-    whole = datetime.fromtimestamp(moment, UTC)
+def _format_timestamp(timestamp: float) -> bytes:
+    """Format a time as the kubelet does, in nanoseconds. The node records milliseconds."""
+    whole = datetime.fromtimestamp(timestamp, UTC)
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{whole.microsecond // 1000:03d}000000Z ".encode()

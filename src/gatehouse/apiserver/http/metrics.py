@@ -1,4 +1,4 @@
-"""Measurements of the server, under the names that kube-apiserver gives them."""
+"""Metrics of the server, named as in kube-apiserver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Metrics:
-    """Counts what is answered."""
+    """Request metrics."""
 
     def __init__(self, store: Store) -> None:
         self.registry = CollectorRegistry()
@@ -30,26 +30,26 @@ class Metrics:
         )
         self._seconds = Histogram(
             "apiserver_request_duration_seconds",
-            "Duration of requests, except watches and followed logs.",
+            "Request duration in seconds, without watches and logs.",
             labels,
             buckets=_SECONDS,
             registry=self.registry,
         )
         self.in_flight = Gauge(
             "apiserver_current_inflight_requests",
-            "Requests in progress.",
+            "Requests in flight.",
             ("request_kind",),
             registry=self.registry,
         )
         self.rejected = Counter(
             "apiserver_request_terminations",
-            "Requests rejected because of the limit of concurrent requests.",
+            "Requests rejected because too many were in flight.",
             ("code",),
             registry=self.registry,
         )
         self.long_running = Gauge(
             "apiserver_longrunning_requests",
-            "Watches and followed logs in progress.",
+            "Open watches and followed logs.",
             ("verb",),
             registry=self.registry,
         )
@@ -57,38 +57,45 @@ class Metrics:
         self.registry.register(_Objects(store))
 
     def observe(self, verb: str, target: Target | None, code: int, seconds: float | None) -> None:
-        """Count one answer; ``seconds`` None: it was a stream."""
+        """Count one response. `seconds` is None for streams, which have no duration."""
         labels = (*_labels(verb, target), str(code))
-        found = self._known.get(labels)
-        if found is None:
+        cached = self._known.get(labels)
+        if cached is None:
             children = self._requests.labels(*labels), self._seconds.labels(*labels[:-1])
-            found = self._known[labels] = children
-        found[0].inc()
+            cached = self._known[labels] = children
+        cached[0].inc()
         if seconds is not None:
-            found[1].observe(seconds)
+            cached[1].observe(seconds)
 
     def text(self) -> bytes:
-        """Give all measurements as Prometheus reads them."""
+        """Return all metrics in Prometheus text format."""
         return generate_latest(self.registry)
 
 
 def _labels(verb: str, target: Target | None) -> tuple[str, ...]:
-    shown = {"create": "POST", "update": "PUT"}.get(verb, verb.upper())
+    verb_label = {"create": "POST", "update": "PUT"}.get(verb, verb.upper())
     if target is None:
-        return (shown, "", "", "", "", "")
+        return (verb_label, "", "", "", "", "")
     resource = target.served.resource
     scope = "resource" if target.name else "namespace" if target.namespace else "cluster"
-    return (shown, resource.group, resource.version, resource.plural, target.subresource, scope)
+    return (
+        verb_label,
+        resource.group,
+        resource.version,
+        resource.plural,
+        target.subresource,
+        scope,
+    )
 
 
 class _Objects(Collector):
-    """Counts objects when asked."""
+    """Counts objects when metrics are collected."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give the number of stored objects by resource."""
+        """Yield the number of stored objects by resource, and the storage revision."""
         family = GaugeMetricFamily(
             "apiserver_storage_objects", "Stored objects by resource.", labels=["resource"]
         )

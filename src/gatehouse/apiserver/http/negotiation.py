@@ -1,4 +1,4 @@
-"""How objects are shown: as they are, as rows of a Table, or as metadata only."""
+"""Representations of objects: complete, as rows of a Table, or metadata only."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _WILD = ("application/json", "application/*", "*/*", "application/yaml")
 
 
 class Representation(msgspec.Struct, frozen=True):
-    """A representation that a client asked for."""
+    """A representation that a client requested."""
 
     served: ServedResource
     kind: str = ""
-    """``Table``, ``PartialObjectMetadata``, or empty for the object itself."""
+    """`Table`, `PartialObjectMetadata`, or empty for the object itself."""
     rows_with: str = "Metadata"
-    """What rows of a Table carry: ``Metadata``, ``Object`` or ``None``."""
+    """Object in the rows of a Table: `Metadata`, `Object` or `None`."""
 
     @property
     def api_version(self) -> str:
-        """Of the version that was asked for."""
+        """The requested API version."""
         return self.served.resource.api_version
 
     def encode(self, entry: Entry, *, headed: bool = True) -> bytes:
-        """Give one object; ``headed``: a Table says its columns."""
+        """Encode one object. A Table includes its column definitions if `headed` is set."""
         if self.kind == "Table":
             metadata = {"resourceVersion": str(entry.revision)}
             rows = tables.rows(self.served, [entry.value], self.rows_with)
@@ -46,7 +46,7 @@ class Representation(msgspec.Struct, frozen=True):
         return entry.data
 
     def encode_list(self, entries: list[Entry], metadata: Object) -> bytes:
-        """Give a list; stored bytes are joined, not encoded again."""
+        """Encode a list. Stored bytes are joined without another encoding."""
         if self.kind == "Table":
             rows = tables.rows(self.served, [entry.value for entry in entries], self.rows_with)
             return msgspec.json.encode(tables.table(self.served, rows, metadata))
@@ -57,12 +57,12 @@ class Representation(msgspec.Struct, frozen=True):
 
     @property
     def list_kind(self) -> str:
-        """The kind of a list of these objects."""
+        """Kind of a list of these objects."""
         return self.served.list_kind or f"{self.served.resource.kind}List"
 
 
 def form_of(request: web.BaseRequest, served: ServedResource) -> Representation:
-    """Choose a form by the Accept header. Raises ApiError 406."""
+    """Select a representation by the Accept header. Raises ApiError 406."""
     accepted = request.headers.get("Accept", "")
     if not accepted or accepted == "application/json" or accepted == "*/*":
         return Representation(served)

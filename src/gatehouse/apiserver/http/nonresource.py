@@ -1,4 +1,4 @@
-"""Everything that is not an object: health, version, discovery, OpenAPI, keys, measurements."""
+"""Paths without resources: health, version, discovery, OpenAPI, token keys, metrics."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import gatehouse
 from gatehouse.apiserver.http import responses
 from gatehouse.apiserver.http.discovery import Discovery
 from gatehouse.apiserver.http.metrics import CONTENT_TYPE, Metrics
-from gatehouse.apiserver.http.openapi_v2 import ASKED, MEDIA_TYPE, OpenApi2
+from gatehouse.apiserver.http.openapi_v2 import MEDIA_TYPE, REQUESTED_MEDIA_TYPE, OpenApi2
 from gatehouse.apiserver.http.openapi_v3 import OpenApi
 from gatehouse.apiserver.identity.service_account_tokens import ISSUER
 from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.apiserver.objects.registry import Registry
 
 Check = Callable[[], Coroutine[Any, Any, None]]
-"""Raises an error whose text says why the server is not well."""
+"""A health check. Raises an exception with the reason if the check fails."""
 
 MINOR = "34"
-"""Of the Kubernetes release whose API is served."""
+"""Minor version of the Kubernetes release whose API is served."""
 
 HEALTH = ("/livez", "/readyz", "/healthz")
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -29,7 +29,7 @@ _ISSUER = "/.well-known/openid-configuration"
 
 
 class NonResourceHandlers:
-    """Answers for paths that name no resource."""
+    """Handlers of paths that name no resource."""
 
     def __init__(
         self, registry: Registry, keys: Keys, metrics: Metrics, checks: dict[str, Check]
@@ -40,11 +40,11 @@ class NonResourceHandlers:
 
     @staticmethod
     def is_open(path: str) -> bool:
-        """Whether anybody may read a path, without saying who they are."""
+        """Return whether a path may be read without authentication."""
         return path == "/version" or path.startswith(HEALTH)
 
     async def health(self, request: web.BaseRequest, path: str) -> web.Response:
-        """Answer whether the server is well, or what it is."""
+        """Answer `/version` or a health check."""
         if path == "/version":
             return responses.json(version())
         base, _, name = path.strip("/").partition("/")
@@ -54,24 +54,26 @@ class NonResourceHandlers:
             if not checks:
                 return web.Response(status=404, text="404 page not found\n")
         excluded = request.query.getall("exclude", [])
-        lines, well = [], True
-        for each, check in checks.items():
-            if each in excluded:
-                lines.append(f"[+]{each} excluded: ok")
+        lines, healthy = [], True
+        for check_name, check in checks.items():
+            if check_name in excluded:
+                lines.append(f"[+]{check_name} excluded: ok")
                 continue
             try:
                 await check()
-                lines.append(f"[+]{each} ok")
+                lines.append(f"[+]{check_name} ok")
             except Exception as error:
-                lines.append(f"[-]{each} failed: {error}")
-                well = False
-        verdict = f"{base} check {'passed' if well else 'failed'}"
-        if "verbose" in request.query or not well:
-            return web.Response(status=200 if well else 500, text="\n".join([*lines, verdict, ""]))
+                lines.append(f"[-]{check_name} failed: {error}")
+                healthy = False
+        verdict = f"{base} check {'passed' if healthy else 'failed'}"
+        if "verbose" in request.query or not healthy:
+            return web.Response(
+                status=200 if healthy else 500, text="\n".join([*lines, verdict, ""])
+            )
         return web.Response(text="ok")
 
     def find(self, request: web.BaseRequest, path: str) -> web.Response | None:
-        """Answer for any other path; None for one that is not known."""
+        """Answer any other path; None if it is unknown."""
         accepted = request.headers.get("Accept", "").replace(" ", "")
         match path.strip("/").split("/"):
             case ["api" | "apis"]:
@@ -88,7 +90,11 @@ class NonResourceHandlers:
                 data = self._openapi.document("/".join(rest))
                 return None if data is None else responses.raw(data)
             case ["openapi", "v2"] | ["swagger-2.0.0.pb-v1"]:
-                protobuf = ASKED in accepted or MEDIA_TYPE in accepted or path.endswith("pb-v1")
+                protobuf = (
+                    REQUESTED_MEDIA_TYPE in accepted
+                    or MEDIA_TYPE in accepted
+                    or path.endswith("pb-v1")
+                )
                 kind = MEDIA_TYPE if protobuf else "application/json"
                 return responses.raw(self._openapi2.document(protobuf=protobuf), 200, kind)
             case ["openid", "v1", "jwks"]:
@@ -113,12 +119,12 @@ class NonResourceHandlers:
 
 
 def version() -> dict[str, str]:
-    """Give what `kubectl version` shows of the server."""
+    """Return the server version for `kubectl version`."""
     return {
         "major": "1",
         "minor": MINOR,
         "gitVersion": f"v1.{MINOR}.0+gatehouse.{gatehouse.__version__}",
-        # Clients demand these (k8s.io/apimachinery, pkg/version), whatever they say.
+        # Clients require these fields (k8s.io/apimachinery, pkg/version), whatever their values.
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "",

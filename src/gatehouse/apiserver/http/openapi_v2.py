@@ -1,7 +1,7 @@
-"""OpenAPI v2, in JSON and in the protobuf that kubectl up to 1.26 insists on.
+"""OpenAPI v2, as JSON and as the protobuf that kubectl up to 1.26 requires.
 
-Field numbers: gnostic's OpenAPIv2.proto. Of the document, what those clients read is served: the
-definitions, and the PATCH operations that tell them what the server can do.
+Field numbers come from gnostic's OpenAPIv2.proto. The document has only what those clients read:
+the definitions, and the PATCH operations that show what the server supports.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from gatehouse.apiserver.objects.served_resource import ServedResource
 
 Object = dict[str, Any]
 
-ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+REQUESTED_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""What is answered: the name that clients ask for is no well-formed media type."""
+"""Media type of the response. The one that clients request is not a well-formed media type."""
 
 
 class OpenApi2:
-    """The document of one registry, made anew when it changed."""
+    """OpenAPI v2 document of one registry, rebuilt after the registry has changed."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._made = -1
+        self._generation = -1
         self._json = self._protobuf = b""
 
     def document(self, *, protobuf: bool) -> bytes:
-        """Give ``/openapi/v2``."""
-        if self._made != self._registry.generation:
+        """Return the document of `/openapi/v2`."""
+        if self._generation != self._registry.generation:
             whole = _document(self._registry)
             self._json = msgspec.json.encode(whole)
             self._protobuf = _encode(whole)
-            self._made = self._registry.generation
+            self._generation = self._registry.generation
         return self._protobuf if protobuf else self._json
 
 
@@ -76,11 +76,11 @@ def _patch(served: ServedResource) -> Object:
     }
 
 
-_KEPT = ("$ref", "type", "format", "required", "additionalProperties", "items", "properties")
+_KEYWORDS = ("$ref", "type", "format", "required", "additionalProperties", "items", "properties")
 
 
 def _plain(schema: Any) -> Object:
-    """Reduce a schema to what version 2 can say."""
+    """Reduce a schema to keywords of version 2."""
     if not isinstance(schema, dict):
         return {}
     for choice in schema.get("allOf") or ():
@@ -89,19 +89,19 @@ def _plain(schema: Any) -> Object:
     if schema.get("x-kubernetes-int-or-string"):
         schema = {"type": "string", "format": "int-or-string"}
     if schema.get("x-kubernetes-preserve-unknown-fields"):
-        # A client that knows some of the fields only would refuse all others.
+        # A client with a partial list of fields would reject all other fields.
         kinds = {k: v for k, v in schema.items() if k == "x-kubernetes-group-version-kind"}
         return {**({"type": schema["type"]} if "type" in schema else {}), **kinds}
-    found = {key: value for key, value in schema.items() if key in _KEPT or key[:2] == "x-"}
-    found.pop("x-kubernetes-validations", None)
-    if "properties" in found:
-        found["properties"] = {n: _plain(inner) for n, inner in found["properties"].items()}
+    reduced = {key: value for key, value in schema.items() if key in _KEYWORDS or key[:2] == "x-"}
+    reduced.pop("x-kubernetes-validations", None)
+    if "properties" in reduced:
+        reduced["properties"] = {n: _plain(inner) for n, inner in reduced["properties"].items()}
     for key in ("items", "additionalProperties"):
-        if isinstance(found.get(key), dict):
-            found[key] = _plain(found[key])
-        elif key in found:
-            found[key] = {}
-    return found
+        if isinstance(reduced.get(key), dict):
+            reduced[key] = _plain(reduced[key])
+        elif key in reduced:
+            reduced[key] = {}
+    return reduced
 
 
 def _encode(document: Object) -> bytes:
@@ -120,7 +120,7 @@ def _operation(operation: Object) -> bytes:
     parameters = b""
     for parameter in operation["parameters"]:
         query = _text(2, "query") + _text(4, parameter["name"]) + _text(6, "string")
-        # An item: a parameter, which is no body but of the query.
+        # Nesting: items, a non-body parameter, a query parameter.
         parameters += _field(8, _field(1, _field(2, _field(3, query))))
     return parameters + _extensions(13, operation)
 

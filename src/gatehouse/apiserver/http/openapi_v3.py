@@ -1,4 +1,4 @@
-"""OpenAPI v3, by group and version: schemas for `kubectl explain` and for clients' patches."""
+"""OpenAPI v3 by group and version: schemas for `kubectl explain` and for patches of clients."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _MEDIA = (
 
 
 class OpenApi:
-    """The documents of one registry, made anew when it changed."""
+    """OpenAPI v3 documents of one registry, rebuilt after the registry has changed."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._made = -1
+        self._generation = -1
         self._documents: dict[str, bytes] = {}
 
     def index(self) -> Object:
-        """Give ``/openapi/v3``."""
+        """Return the document of `/openapi/v3`."""
         paths = {}
         for path, data in self._all().items():
             digest = hashlib.sha256(data).hexdigest().upper()
@@ -37,11 +37,11 @@ class OpenApi:
         return {"paths": paths}
 
     def document(self, path: str) -> bytes | None:
-        """Give ``/openapi/v3/<path>``."""
+        """Return the document of `/openapi/v3/<path>`; None if it does not exist."""
         return self._all().get(path)
 
     def _all(self) -> dict[str, bytes]:
-        if self._made != self._registry.generation:
+        if self._generation != self._registry.generation:
             groups: dict[str, list[ServedResource]] = {}
             for served in self._registry.all():
                 groups.setdefault(_path(served), []).append(served)
@@ -49,7 +49,7 @@ class OpenApi:
                 path: msgspec.json.encode(_document(served), order="sorted")
                 for path, served in sorted(groups.items())
             }
-            self._made = self._registry.generation
+            self._generation = self._registry.generation
         return self._documents
 
 
@@ -110,13 +110,13 @@ def _patch(served: ServedResource) -> Object:
 
 
 def kind_of(served: ServedResource) -> Object:
-    """Give group, version and kind as extensions of OpenAPI name them."""
+    """Return group, version and kind as OpenAPI extensions name them."""
     resource = served.resource
     return {"group": resource.group, "version": resource.version, "kind": resource.kind}
 
 
 def definition_name(served: ServedResource) -> str:
-    """Give the name of the kind's schema, which begins with the reversed group."""
+    """Return the name of the kind's schema. It starts with the reversed group."""
     resource = served.resource
     if served.builtin:
         package = resource.group.split(".")[0] or "core"
@@ -126,7 +126,7 @@ def definition_name(served: ServedResource) -> str:
 
 
 def type_name(name: str) -> str:
-    """Give the name under which Kubernetes publishes a built-in type."""
+    """Return the name under which Kubernetes publishes a built-in type."""
     if name.startswith("meta."):
         return f"io.k8s.apimachinery.pkg.apis.meta.v1.{name[5:]}"
     if name.startswith("apiextensions."):
@@ -135,7 +135,7 @@ def type_name(name: str) -> str:
 
 
 def definition(served: ServedResource, schemas: Object, prefix: str) -> Object:
-    """Give a kind's schema; what built-in kinds refer to is added to ``schemas``."""
+    """Return a kind's schema. Types that built-in kinds refer to are added to `schemas`."""
     head = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
     kinds = {"x-kubernetes-group-version-kind": [kind_of(served)]}
     meta = _reference("meta.ObjectMeta", schemas, prefix)

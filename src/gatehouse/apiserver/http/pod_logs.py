@@ -1,4 +1,4 @@
-"""`kubectl logs`: what the containers of a Pod on this machine wrote."""
+"""Pod logs for `kubectl logs`, read from the node on this machine."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.storage.store import Store
 
 Find = Callable[[str, str], Path]
-"""Gives the file of a Pod's log by namespace and name."""
+"""Returns the log file of a Pod by namespace and name."""
 
 POLL_SECONDS = 0.2
-"""How often a log that is followed is looked at."""
+"""Interval in seconds at which a followed log is polled."""
 
 CHUNK = 64 * 1024
 
 
 class PodLogs:
-    """Answers requests for logs; ``find`` None: this server has no node beside it."""
+    """Handler of log requests. `find` is None if the server runs without a node."""
 
     def __init__(self, find: Find | None, stop: asyncio.Event) -> None:
         self._find, self._stop = find, stop
@@ -35,7 +35,7 @@ class PodLogs:
     async def answer(
         self, request: web.BaseRequest, target: Target, store: Store
     ) -> web.StreamResponse:
-        """Send a Pod's log. Raises ApiError."""
+        """Send the log of a Pod. Raises ApiError."""
         entry = store.get(target.key)
         if entry is None:
             raise errors.not_found("pods", "", target.name)
@@ -95,7 +95,7 @@ class PodLogs:
 
 
 def _since(request: web.BaseRequest) -> float | None:
-    """Give from when on lines are asked for, in seconds since 1970. Raises ApiError."""
+    """Return the start time of the requested lines in seconds since 1970. Raises ApiError."""
     seconds = number(request, "sinceSeconds")
     if seconds is not None:
         return time.time() - seconds
@@ -109,7 +109,7 @@ def _since(request: web.BaseRequest) -> float | None:
 
 
 def _reason(pod: Mapping[str, Any]) -> str:
-    """Give why a Pod's container has not begun."""
+    """Return why the container of a Pod has not started."""
     for status in (pod.get("status") or {}).get("containerStatuses") or ():
         reason = status.get("state", {}).get("waiting", {}).get("reason")
         if reason:
@@ -118,7 +118,7 @@ def _reason(pod: Mapping[str, Any]) -> str:
 
 
 def _start_of_tail(path: Path, lines: int) -> int:
-    """Give where the last ``lines`` lines of a file begin."""
+    """Return the offset at which the last `lines` lines of a file start."""
     data = path.read_bytes()
     place = len(data.rstrip(b"\n"))
     for _ in range(lines):

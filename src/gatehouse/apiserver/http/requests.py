@@ -1,4 +1,4 @@
-"""What a request asks for, read from method, path and query as a Kubernetes API server does."""
+"""Request parsing: method, path and query, as in kube-apiserver."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class Target(msgspec.Struct, frozen=True):
-    """An object, a collection, or a subresource."""
+    """An object, a collection or a subresource."""
 
     served: ServedResource
-    """What is stored."""
-    shown: ServedResource
-    """What was asked for: the same, but for aliases."""
+    """The resource that is stored."""
+    requested: ServedResource
+    """The requested resource. It differs from `served` for aliases only."""
     namespace: str
     name: str
     subresource: str
 
     @property
     def prefix(self) -> str:
-        """The prefix of the keys of a collection."""
+        """Prefix of the keys of a collection."""
         base = self.served.prefix
         namespaced = self.served.resource.namespaced and self.namespace
         return f"{base}{self.namespace}/" if namespaced else base
 
     @property
     def key(self) -> str:
-        """The object's key."""
+        """Key of the object."""
         return self.served.key(self.namespace, self.name)
 
 
@@ -86,12 +86,12 @@ def target(registry: Registry, asked: RequestInfo) -> Target | None:
 
 
 def flag(request: web.BaseRequest, name: str) -> bool:
-    """Return a boolean of the query: true unless absent, ``false`` or ``0``, as in Kubernetes."""
+    """Return a boolean of the query: true unless absent, `false` or `0`, as in Kubernetes."""
     return request.query.get(name, "0").casefold() not in ("0", "false")
 
 
 def number(request: web.BaseRequest, name: str) -> int | None:
-    """Read a number of the query; None if it is not there. Raises ApiError 400."""
+    """Return a number of the query; None if it is absent. Raises ApiError 400."""
     text = request.query.get(name, "")
     if not text:
         return None
@@ -107,13 +107,13 @@ def number(request: web.BaseRequest, name: str) -> int | None:
 
 
 def not_allowed(request: web.BaseRequest) -> ApiError:
-    """405."""
+    """Build a 405."""
     message = "the server does not allow this method on the requested resource"
     return ApiError(405, "MethodNotAllowed", f"{message}: {request.method} {request.path}")
 
 
 def options(request: web.BaseRequest) -> Options:
-    """Read the options of a write. Raises ApiError."""
+    """Parse the options of a write. Raises ApiError."""
     query = request.query
     validation = query.get("fieldValidation") or "Warn"
     if validation not in ("Strict", "Warn", "Ignore"):
@@ -145,7 +145,7 @@ def refuse_encoding(request: web.BaseRequest) -> None:
 
 
 async def body(request: web.BaseRequest) -> Any:
-    """Read the body: JSON, YAML or protobuf. Raises ApiError."""
+    """Decode the body: JSON, YAML or protobuf. Raises ApiError."""
     data = await read(request)
     if not data:
         return {}
@@ -153,7 +153,7 @@ async def body(request: web.BaseRequest) -> Any:
 
 
 async def read(request: web.BaseRequest) -> bytes:
-    """Read the bytes of the body. Raises ApiError 413."""
+    """Return the bytes of the body. Raises ApiError 413."""
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge as error:

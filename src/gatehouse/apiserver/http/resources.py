@@ -1,4 +1,4 @@
-"""The verbs of HTTP on objects and collections."""
+"""HTTP verbs on objects and collections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 class Resources:
-    """Answers requests for objects of one store."""
+    """Handler of requests for objects of one store."""
 
     def __init__(self, store: Store, verbs: Verbs, deletion: Deletion, stop: asyncio.Event) -> None:
         self._store, self._verbs, self._deletion = store, verbs, deletion
@@ -40,7 +40,7 @@ class Resources:
         self._encoded = watches.Encoded()
 
     async def read(self, request: web.BaseRequest, target: Target, verb: str) -> web.StreamResponse:
-        """GET of an object or a collection."""
+        """Answer a GET of an object or a collection."""
         if verb == "get":
             return await self._get(request, target)
         if verb == "watch":
@@ -56,66 +56,66 @@ class Resources:
         if entry is None:
             resource = target.served.resource
             raise errors.not_found(resource.plural, resource.group, target.name)
-        return responses.raw(form_of(request, target.shown).encode(entry))
+        return responses.raw(form_of(request, target.requested).encode(entry))
 
     async def create(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
-        """POST to a collection."""
+        """Answer a POST to a collection."""
         body = await requests.body(request)
         options = requests.options(request)
         if not isinstance(body, dict):
-            raise errors.bad_request("the object provided is no JSON object")
-        _kind_matches(body, target)
-        await _no_duplicates(request, target, options.validation)
-        body = _stored(body, target)
+            raise errors.bad_request("the object provided is not a JSON object")
+        _check_kind(body, target)
+        await _check_duplicates(request, target, options.validation)
+        body = _to_stored(body, target)
         call = WriteRequest(target.served, target.namespace, "", "", options, user)
         written = await self._verbs.create(call, body)
-        return responses.write_response(written, form_of(request, target.shown), 201)
+        return responses.write_response(written, form_of(request, target.requested), 201)
 
     async def update(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
-        """PUT of an object."""
+        """Answer a PUT of an object."""
         body = await requests.body(request)
         options = requests.options(request)
         if not isinstance(body, dict):
-            raise errors.bad_request("the object provided is no JSON object")
-        _kind_matches(body, target)
-        await _no_duplicates(request, target, options.validation)
+            raise errors.bad_request("the object provided is not a JSON object")
+        _check_kind(body, target)
+        await _check_duplicates(request, target, options.validation)
         if not isinstance(body.get("metadata"), dict) or not body["metadata"].get("name"):
             raise errors.bad_request("metadata.name: Required value: name must be provided")
         if not target.served.builtin and not body["metadata"].get("resourceVersion"):
-            raise _version_needed(target)
+            raise _version_required(target)
         call = self._call(target, options, user)
-        stored = _stored(body, target)
+        stored = _to_stored(body, target)
         written = await self._verbs.change(call, lambda _: _copied(stored))
-        return responses.write_response(written, form_of(request, target.shown), 200)
+        return responses.write_response(written, form_of(request, target.requested), 200)
 
     async def patch(
         self, request: web.BaseRequest, target: Target, user: User, *, may_create: Any
     ) -> web.Response:
-        """PATCH of an object; ``may_create`` raises ApiError where apply may not create it."""
+        """Answer a PATCH of an object. `may_create` raises ApiError if apply may not create it."""
         kind, options = request.content_type, requests.options(request)
         body = await requests.body(request)
         call = self._call(target, options, user)
         if kind == APPLY:
             if not request.query.get("fieldManager"):
-                raise _manager_needed()
+                raise _manager_required()
             if not isinstance(body, dict):
-                raise errors.bad_request("the object provided is no object")
-            _kind_matches(body, target, required=True)
+                raise errors.bad_request("the object provided is not an object")
+            _check_kind(body, target, required=True)
             if self._store.latest(target.key) is None:
                 may_create()
-            written = await self._verbs.apply(call, _stored(body, target))
+            written = await self._verbs.apply(call, _to_stored(body, target))
         else:
             written = await self._verbs.change(
                 call,
-                lambda current: _stored(
-                    _patched(kind, _shown(current, target), body, target), target
+                lambda current: _to_stored(
+                    _apply_patch(kind, _from_stored(current, target), body, target), target
                 ),
             )
         code = 201 if written.created else 200
-        return responses.write_response(written, form_of(request, target.shown), code)
+        return responses.write_response(written, form_of(request, target.requested), code)
 
     async def delete(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
-        """DELETE of an object."""
+        """Answer a DELETE of an object."""
         options = await _delete_options(request)
         resource = target.served.resource
         call = WriteRequest(
@@ -123,7 +123,7 @@ class Resources:
         )
         entry, gone = await self._deletion.delete(call, options)
         if not gone:
-            return responses.raw(form_of(request, target.shown).encode(entry), 200)
+            return responses.raw(form_of(request, target.requested).encode(entry), 200)
         details = {
             "name": target.name,
             "kind": resource.plural,
@@ -135,9 +135,9 @@ class Resources:
     async def delete_collection(
         self, request: web.BaseRequest, target: Target, user: User
     ) -> web.Response:
-        """DELETE of everything that the selectors choose; answers with what was there."""
+        """Answer a DELETE of all selected objects with a list of these objects."""
         options = await _delete_options(request)
-        chosen, form = lists.selection(request, target), form_of(request, target.shown)
+        chosen, form = lists.selection(request, target), form_of(request, target.requested)
         found = [e for _, e in list(self._store.list(target.prefix)) if chosen(e.value)]
         for entry in found:
             metadata = entry.value["metadata"]
@@ -164,17 +164,17 @@ class Resources:
         )
 
 
-def _stored(body: Object, target: Target) -> Object:
-    alias = target.shown.alias
+def _to_stored(body: Object, target: Target) -> Object:
+    alias = target.requested.alias
     return body if alias is None else alias.to_stored(body)
 
 
-def _shown(obj: Object, target: Target) -> Object:
-    alias = target.shown.alias
+def _from_stored(obj: Object, target: Target) -> Object:
+    alias = target.requested.alias
     return obj if alias is None else alias.from_stored(obj)
 
 
-def _patched(kind: str, current: Object, body: Any, target: Target) -> Object:
+def _apply_patch(kind: str, current: Object, body: Any, target: Target) -> Object:
     if kind == JSON_PATCH:
         result = json_patches.patch(current, body)
     elif not isinstance(body, dict) and kind in (MERGE_PATCH, STRATEGIC_PATCH):
@@ -195,14 +195,14 @@ def _patched(kind: str, current: Object, body: Any, target: Target) -> Object:
         )
         raise ApiError(415, "UnsupportedMediaType", message)
     if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
-        raise errors.bad_request("the patch leaves no object")
+        raise errors.bad_request("the result of the patch is not an object")
     if kind == JSON_PATCH and depth.exceeds_limit(result):
         raise depth.too_deep("the patched object")
     return result
 
 
-def _kind_matches(body: Object, target: Target, *, required: bool = False) -> None:
-    resource = target.shown.resource
+def _check_kind(body: Object, target: Target, *, required: bool = False) -> None:
+    resource = target.requested.resource
     kind, version = body.get("kind"), body.get("apiVersion")
     if not target.served.builtin and not (kind and version):
         missing = "Kind" if not kind else "apiVersion"
@@ -227,7 +227,7 @@ def _kind_matches(body: Object, target: Target, *, required: bool = False) -> No
     raise errors.bad_request(message)
 
 
-async def _no_duplicates(request: web.BaseRequest, target: Target, validation: str) -> None:
+async def _check_duplicates(request: web.BaseRequest, target: Target, validation: str) -> None:
     if validation != "Strict":
         return
     data = await request.read()
@@ -267,7 +267,7 @@ def _copied(body: Object) -> Object:
     return {**body, "metadata": dict(body["metadata"])}
 
 
-def _version_needed(target: Target) -> ApiError:
+def _version_required(target: Target) -> ApiError:
     cause = errors.Cause(
         "FieldValueInvalid",
         "Invalid value: 0: must be specified for an update",
@@ -277,7 +277,7 @@ def _version_needed(target: Target) -> ApiError:
     return errors.invalid(resource.plural, resource.group, target.name, [cause])
 
 
-def _manager_needed() -> ApiError:
+def _manager_required() -> ApiError:
     cause = errors.Cause(
         "FieldValueRequired", "Required value: is required for apply patch", "fieldManager"
     )

@@ -1,4 +1,4 @@
-"""Responses."""
+"""HTTP responses."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gatehouse.apiserver.storage.entries import Entry
 
 
 def raw(data: bytes, code: int = 200, content_type: str = "application/json") -> web.Response:
-    """Answer with bytes that are encoded already."""
+    """Build a response from encoded bytes."""
     return web.Response(body=data, status=code, headers={"Content-Type": content_type})
 
 
 def json(value: Any, code: int = 200, content_type: str = "application/json") -> web.Response:
-    """Answer with a value."""
+    """Build a response with a value as JSON."""
     return raw(msgspec.json.encode(value), code, content_type)
 
 
 def error_response(error: ApiError) -> web.Response:
-    """Answer with a Status."""
+    """Build a response with a Status."""
     response = json(error.status(), error.code)
     if error.retry_after:
         response.headers["Retry-After"] = str(error.retry_after)
@@ -33,7 +33,7 @@ def error_response(error: ApiError) -> web.Response:
 
 
 def write_response(result: WriteResult, form: Representation, code: int) -> web.Response:
-    """Answer with what was written, as the client wants to see it."""
+    """Build a response with a written object, in the requested representation."""
     revision = int(result.value["metadata"].get("resourceVersion") or 0)
     response = raw(form.encode(Entry(revision, result.value, result.data)), code)
     for warning in result.warnings:
@@ -43,7 +43,7 @@ def write_response(result: WriteResult, form: Representation, code: int) -> web.
 
 
 def ok_response(details: dict[str, Any] | None = None) -> web.Response:
-    """Answer that all went well."""
+    """Build a response with a successful Status."""
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",

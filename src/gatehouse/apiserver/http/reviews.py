@@ -1,4 +1,4 @@
-"""Requests that are answered and not kept: reviews of tokens, access and oneself; tokens."""
+"""Requests that are answered without storage: token and access reviews, and token requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 class Reviews:
-    """Answers reviews."""
+    """Handler of reviews."""
 
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
         self._authenticator, self._authorizer = authenticator, authorizer
@@ -34,7 +34,7 @@ class Reviews:
         }
 
     def answer(self, served: ServedResource, body: Any, user: User, namespace: str) -> Object:
-        """Give the review with its status. Raises ApiError."""
+        """Return the review with its status. Raises ApiError."""
         resource = served.resource
         plural, kind, api_version = resource.plural, resource.kind, resource.api_version
         if not isinstance(body, dict) or not isinstance(body.get("spec") or {}, dict):
@@ -52,10 +52,10 @@ class Reviews:
         if isinstance(found, str):
             return {"user": {}, "error": f"invalid bearer token: {found}"}
         user, common = found
-        return {"authenticated": True, "user": user.shown(), "audiences": common}
+        return {"authenticated": True, "user": user.user_info(), "audiences": common}
 
     def _oneself(self, _: Object, user: User, __: str) -> Object:
-        return {"userInfo": user.shown()}
+        return {"userInfo": user.user_info()}
 
     def _own_access(self, spec: Object, user: User, _: str) -> Object:
         return self._decide(user, spec)
@@ -66,9 +66,9 @@ class Reviews:
             message = 'Invalid value: "": at least one of user or group must be specified'
             cause = Cause("FieldValueInvalid", message, "spec.user")
             raise errors.invalid("SubjectAccessReview", "authorization.k8s.io", "", [cause])
-        wanted = (spec.get("resourceAttributes") or {}).get("namespace", "")
-        if namespace and wanted != namespace:
-            message = f'Invalid value: "{wanted}": must match metadata.namespace'
+        requested = (spec.get("resourceAttributes") or {}).get("namespace", "")
+        if namespace and requested != namespace:
+            message = f'Invalid value: "{requested}": must match metadata.namespace'
             cause = Cause("FieldValueInvalid", message, "spec.resourceAttributes.namespace")
             group = "authorization.k8s.io"
             raise errors.invalid("LocalSubjectAccessReview", group, "", [cause])
@@ -84,11 +84,11 @@ class Reviews:
             cause = Cause("FieldValueInvalid", message, "spec")
             raise errors.invalid("SubjectAccessReview", "authorization.k8s.io", "", [cause])
         if path is not None:
-            wanted = Attributes(path.get("verb", ""), path=path.get("path", ""))
+            requested = Attributes(path.get("verb", ""), path=path.get("path", ""))
         else:
             names = ("verb", "group", "resource", "subresource", "namespace", "name")
-            wanted = Attributes(*[str((resource or {}).get(name) or "") for name in names])
-        allowed, reason = self._authorizer.authorize(user, wanted)
+            requested = Attributes(*[str((resource or {}).get(name) or "") for name in names])
+        allowed, reason = self._authorizer.authorize(user, requested)
         return {"allowed": allowed, **({"reason": reason} if reason else {})}
 
     def _own_rules(self, spec: Object, user: User, _: str) -> Object:
@@ -100,8 +100,8 @@ class Reviews:
             if rule.get("nonResourceURLs"):
                 paths.append({key: rule[key] for key in ("verbs", "nonResourceURLs")})
             else:
-                kept = ("verbs", "apiGroups", "resources", "resourceNames")
-                resources.append({key: rule[key] for key in kept if rule.get(key)})
+                fields = ("verbs", "apiGroups", "resources", "resourceNames")
+                resources.append({key: rule[key] for key in fields if rule.get(key)})
         return {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False}
 
 

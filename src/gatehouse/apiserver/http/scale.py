@@ -1,4 +1,4 @@
-"""The scale subresource (autoscaling/v1)."""
+"""Scale subresource (autoscaling/v1)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gatehouse.apiserver.storage.store import Store
 Object = dict[str, Any]
 
 
-def shown(obj: Object, scale: Scale) -> Object:
-    """Give an object's scale."""
+def scale_of(obj: Object, scale: Scale) -> Object:
+    """Return the Scale of an object."""
     metadata = obj["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    metadata_fields = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status: Object = {"replicas": jsonpath.first(scale.status_replicas, obj) or 0}
     selector = jsonpath.first(scale.selector, obj) if scale.selector else None
     if selector:
@@ -32,7 +32,7 @@ def shown(obj: Object, scale: Scale) -> Object:
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "metadata": {key: metadata[key] for key in metadata_fields if key in metadata},
         "spec": {"replicas": jsonpath.first(scale.replicas, obj) or 0},
         "status": status,
     }
@@ -49,7 +49,7 @@ def _text(selector: Object) -> str:
 async def answer(
     request: web.BaseRequest, target: Target, verb: str, user: User, store: Store, verbs: Verbs
 ) -> web.Response:
-    """Read or change a scale. Raises ApiError."""
+    """Answer a read or write of a Scale. Raises ApiError."""
     scale = target.served.scale
     assert scale is not None
     if verb == "get":
@@ -58,15 +58,15 @@ async def answer(
         if entry is None:
             resource = target.served.resource
             raise errors.not_found(resource.plural, resource.group, target.name)
-        return responses.json(shown(entry.value, scale))
+        return responses.json(scale_of(entry.value, scale))
     if verb not in ("update", "patch"):
         raise requests.not_allowed(request)
     body = await requests.body(request)
     path = jsonpath.simple(scale.replicas)
 
     def change(current: Object) -> Object:
-        wanted = _wanted(request, shown(current, scale), body)
-        replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        requested = _requested_scale(request, scale_of(current, scale), body)
+        replicas = (requested.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
             message = f"Invalid value: {replicas}: must be greater than or equal to 0"
             cause = errors.Cause("FieldValueInvalid", message, "spec.replicas")
@@ -75,7 +75,7 @@ async def answer(
         for name in path[:-1]:
             holder = holder.setdefault(name, {})
         holder[path[-1]] = replicas
-        version = (wanted.get("metadata") or {}).get("resourceVersion")
+        version = (requested.get("metadata") or {}).get("resourceVersion")
         current["metadata"]["resourceVersion"] = version or ""
         return current
 
@@ -83,18 +83,20 @@ async def answer(
         target.served, target.namespace, target.name, "scale", requests.options(request), user
     )
     written = await verbs.change(call, change)
-    return responses.json(shown(written.value, scale))
+    return responses.json(scale_of(written.value, scale))
 
 
-def _wanted(request: web.BaseRequest, current: Object, body: Any) -> Object:
+def _requested_scale(request: web.BaseRequest, current: Object, body: Any) -> Object:
     if request.method == "PUT":
         return body if isinstance(body, dict) else {}
     if request.content_type == JSON_PATCH:
-        found = json_patches.patch(current, body)
+        patched = json_patches.patch(current, body)
     elif request.content_type in (MERGE_PATCH, STRATEGIC_PATCH, requests.APPLY):
-        found = json_patches.merge(current, body)
+        patched = json_patches.merge(current, body)
         if "resourceVersion" not in (body.get("metadata") or {}):
-            found["metadata"].pop("resourceVersion", None)
+            patched["metadata"].pop("resourceVersion", None)
     else:
-        raise errors.ApiError(415, "UnsupportedMediaType", "patches of scales are JSON or merge")
-    return found if isinstance(found, dict) else {}
+        raise errors.ApiError(
+            415, "UnsupportedMediaType", "scale supports JSON patches and merge patches only"
+        )
+    return patched if isinstance(patched, dict) else {}

@@ -1,4 +1,4 @@
-"""Label and field selectors, as text and as tests."""
+"""Parser of label and field selectors. Returns predicates."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def labels(text: str) -> Test | None:
 
 
 def _label(part: str) -> Callable[[dict[str, str]], bool]:
-    found = _SET.match(part)
-    if found:
-        key, values = _key(found[1]), {value.strip() for value in found[3].split(",")}
-        if found[2] == "in":
+    matched = _SET.match(part)
+    if matched:
+        key, values = _key(matched[1]), {value.strip() for value in matched[3].split(",")}
+        if matched[2] == "in":
             return lambda labels: labels.get(key) in values
         return lambda labels: labels.get(key) not in values
     for operator in ("!=", "==", "="):
         name, separator, value = part.partition(operator)
         if separator:
-            key, wanted = _key(name.strip()), _value(value.strip())
+            key, expected = _key(name.strip()), _value(value.strip())
             if operator == "!=":
-                return lambda labels: labels.get(key) != wanted
-            return lambda labels: labels.get(key) == wanted
+                return lambda labels: labels.get(key) != expected
+            return lambda labels: labels.get(key) == expected
     if part.startswith("!"):
         absent = _key(part[1:].strip())
         return lambda labels: absent not in labels
@@ -75,13 +75,13 @@ def fields(text: str, served: ServedResource) -> Test | None:
     return lambda obj: all(test(obj) for test in tests)
 
 
-def _field(path: str, operator: str, wanted: str, served: ServedResource) -> Test:
+def _field(path: str, operator: str, expected: str, served: ServedResource) -> Test:
     known = ("metadata.name", "metadata.namespace", *served.selectable)
     if path not in known:
         shown = ", ".join(f'"{name}"' for name in known)
         raise bad_request(f'"{path}" is not a known field selector: only {shown}')
     steps, negated = path.split("."), operator == "!="
-    return lambda obj: (_at(obj, steps) == wanted) != negated
+    return lambda obj: (_at(obj, steps) == expected) != negated
 
 
 def _at(value: Any, steps: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What `kubectl get` prints: objects as rows of a Table (meta.k8s.io/v1)."""
+"""Tables (meta.k8s.io/v1) for `kubectl get`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _META = "meta.k8s.io/v1"
 
 
 def table(
-    served: ServedResource, found: Iterable[Object], metadata: Object, *, headed: bool = True
+    served: ServedResource, result: Iterable[Object], metadata: Object, *, headed: bool = True
 ) -> Object:
-    """Give a Table of rows."""
+    """Build a Table of rows."""
     columns = [
         {
             "name": column.name,
@@ -31,13 +31,13 @@ def table(
         "apiVersion": _META,
         "metadata": metadata,
         "columnDefinitions": columns if headed else [],
-        "rows": list(found),
+        "rows": list(result),
     }
 
 
 def rows(served: ServedResource, objects: Iterable[Object], include: str) -> list[Object]:
-    """Give objects as rows; ``include``: Metadata, Object or None."""
-    found = []
+    """Return objects as rows. `include` is Metadata, Object or None."""
+    result = []
     for obj in objects:
         row: Object = {"cells": [column.cell(obj) for column in served.columns]}
         if include == "Object":
@@ -46,10 +46,10 @@ def rows(served: ServedResource, objects: Iterable[Object], include: str) -> lis
             row["object"] = partial(obj)
         else:
             row["object"] = None
-        found.append(row)
-    return found
+        result.append(row)
+    return result
 
 
 def partial(obj: Object) -> Object:
-    """Give an object's metadata only."""
+    """Return only the metadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": obj["metadata"]}

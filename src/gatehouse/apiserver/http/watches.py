@@ -1,4 +1,4 @@
-"""WATCH: exact resumption, bookmarks, one encoding for all watchers."""
+"""Watches: exact resumption, bookmarks, one encoding for all watchers."""
 
 from __future__ import annotations
 
@@ -26,55 +26,58 @@ from gatehouse.apiserver.storage.store import Store
 Object = dict[str, Any]
 
 BOOKMARK_SECONDS = 60.0
-LONGEST_WATCH = (1800, 3600)
-"""Seconds a watch lasts when the client does not say, as a Kubernetes API server chooses."""
+DEFAULT_TIMEOUT_SECONDS = (1800, 3600)
+"""Range in seconds of the random default duration of a watch, as in kube-apiserver."""
 
-SLOW_SECONDS = 30.0
-"""A watcher that takes in nothing for so long is cut."""
+WRITE_TIMEOUT_SECONDS = 30.0
+"""Timeout in seconds of a write to a watcher. Slower watchers are disconnected."""
 
 INITIAL_END = "k8s.io/initial-events-end"
 
 
 class Encoded:
-    """The bytes of one store's events, made once for all watchers that want the same form."""
+    """Encoded events of one store, shared by all watchers with the same representation."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[int, str, str, str, str], bytes] = {}
 
     def line(self, kind: str, form: Representation, entry: Entry) -> bytes:
-        """Give the line of a watch that says ``kind`` of ``entry``."""
+        """Return the watch line with an event of type `kind` for `entry`."""
         key = (entry.revision, kind, form.kind, form.rows_with, form.api_version)
-        found = self._lines.get(key)
-        if found is None:
+        encoded = self._lines.get(key)
+        if encoded is None:
             if len(self._lines) > 4096:
                 self._lines.clear()
             data = form.encode(entry)
-            found = b'{"type":"' + kind.encode() + b'","object":' + data + b"}\n"
-            self._lines[key] = found
-        return found
+            encoded = b'{"type":"' + kind.encode() + b'","object":' + data + b"}\n"
+            self._lines[key] = encoded
+        return encoded
 
 
 class View(msgspec.Struct, frozen=True):
-    """What one watcher wants to see, and how."""
+    """Selection and representation of one watcher."""
 
     form: Representation
-    chosen: Callable[[Object], bool]
+    selects: Callable[[Object], bool]
     bookmarks: bool
     encoded: Encoded
 
     def start(self, entries: Iterable[Entry]) -> list[bytes]:
-        """Give the lines for what is there already."""
+        """Return the lines for existing objects."""
         return [
             self.encoded.line("ADDED", self.form, entry)
             for entry in entries
-            if self.chosen(entry.value)
+            if self.selects(entry.value)
         ]
 
     def lines(self, events: Iterable[Event]) -> Iterable[bytes]:
-        """Give the lines for changes; what moves into the selection is added, out of it deleted."""
+        """Return the lines for changes.
+
+        An object that enters the selection is reported as added, one that leaves it as deleted.
+        """
         for event in events:
-            before = event.before is not None and self.chosen(event.before.value)
-            now = event.now is not None and self.chosen(event.now.value)
+            before = event.before is not None and self.selects(event.before.value)
+            now = event.now is not None and self.selects(event.now.value)
             if now and event.now is not None:
                 yield self.encoded.line("MODIFIED" if before else "ADDED", self.form, event.now)
             elif before and event.before is not None:
@@ -82,7 +85,7 @@ class View(msgspec.Struct, frozen=True):
                 yield self.encoded.line("DELETED", self.form, last)
 
     def bookmark(self, revision: int, annotations: dict[str, str]) -> bytes:
-        """Give the line that says up to where everything has been seen."""
+        """Return a bookmark line. All changes up to `revision` have been sent."""
         metadata: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
@@ -98,37 +101,37 @@ class View(msgspec.Struct, frozen=True):
 async def watch_objects(
     request: web.BaseRequest, store: Store, target: Target, encoded: Encoded, stop: asyncio.Event
 ) -> web.StreamResponse:
-    """Stream changes until the client leaves, the time is up, or ``stop``. Raises ApiError."""
+    """Stream changes until disconnect, timeout or `stop`. Raises ApiError."""
     initial = _initial(request)
     view = View(
-        form_of(request, target.shown),
+        form_of(request, target.requested),
         selection(request, target),
         flag(request, "allowWatchBookmarks"),
         encoded,
     )
-    wanted = number(request, "resourceVersion")
-    if initial or not wanted:
+    requested = number(request, "resourceVersion")
+    if initial or not requested:
         await store.read_fresh()
-    if wanted is not None and wanted > store.revision:
+    if requested is not None and requested > store.revision:
         await store.read_fresh()
-        if wanted > store.revision:
-            raise errors.too_large_version(wanted, store.revision)
-    seconds = number(request, "timeoutSeconds") or random.randint(*LONGEST_WATCH)  # noqa: S311
-    from_now = initial or not wanted
+        if requested > store.revision:
+            raise errors.too_large_version(requested, store.revision)
+    seconds = number(request, "timeoutSeconds") or random.randint(*DEFAULT_TIMEOUT_SECONDS)  # noqa: S311
+    from_now = initial or not requested
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     response.enable_chunked_encoding()
     try:
-        watch = store.watch(target.prefix, store.revision if from_now else wanted or 0)
+        watch = store.watch(target.prefix, store.revision if from_now else requested or 0)
     except CompactedError:
         await response.prepare(request)
         gone = errors.expired(
-            f"too old resource version: {wanted} ({store.compacted_revision})"
+            f"too old resource version: {requested} ({store.compacted_revision})"
         ).status()
         line = b'{"type":"ERROR","object":' + msgspec.json.encode(gone) + b"}\n"
         await response.write(line)
         return response
     try:
-        # Nothing is awaited between the watch and the list, so that nothing falls between them.
+        # No await between the watch and the list, so that no change is lost between them.
         lines = view.start([e for _, e in store.list(target.prefix)]) if from_now else []
         if initial and view.bookmarks:
             lines.append(view.bookmark(store.revision, {INITIAL_END: "true"}))
@@ -148,12 +151,12 @@ async def watch_objects(
 
 
 async def _send(response: web.StreamResponse, chunk: bytes) -> None:
-    async with asyncio.timeout(SLOW_SECONDS):
+    async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
         await response.write(chunk)
 
 
 def _initial(request: web.BaseRequest) -> bool:
-    """Whether the current state is to come first. Raises ApiError."""
+    """Return whether the current state must be sent first. Raises ApiError."""
     if "sendInitialEvents" not in request.query:
         return False
     if request.query.get("resourceVersionMatch") != "NotOlderThan":
@@ -168,24 +171,25 @@ def _initial(request: web.BaseRequest) -> bool:
 async def _changes(
     watch: Watch, view: View, store: Store, seconds: int, stop: asyncio.Event
 ) -> AsyncIterator[bytes]:
-    """Give what to write next: changes, or a bookmark when nothing happened for a while."""
+    """Yield the next bytes to write: changes, or a bookmark after a quiet interval."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     stopping = asyncio.ensure_future(stop.wait())
     try:
         while not watch.cut and not stop.is_set() and loop.time() < deadline:
-            coming = asyncio.ensure_future(watch.next())
-            patience = min(deadline - loop.time(), BOOKMARK_SECONDS)
+            next_events = asyncio.ensure_future(watch.next())
+            timeout = min(deadline - loop.time(), BOOKMARK_SECONDS)
             await asyncio.wait(
-                {coming, stopping}, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                {next_events, stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
             )
-            if coming.done():
-                chunk = b"".join(view.lines(coming.result()))
+            if next_events.done():
+                chunk = b"".join(view.lines(next_events.result()))
                 if chunk:
                     yield chunk
                 continue
-            coming.cancel()
-            # A bookmark must not overtake an event: whoever resumes from it would miss that.
+            next_events.cancel()
+            # A bookmark must not overtake an event: a client that resumes from it would miss the
+            # event.
             if view.bookmarks and not watch.waiting and not stop.is_set():
                 yield view.bookmark(store.revision, {})
     finally:

@@ -103,7 +103,7 @@ class _Builder:
         self._nodes = self._aliased = 0
 
     def take(self, event: yaml.Event) -> None:
-        """Add what an event says. Raises ApiError 400."""
+        """Process a parser event. Raises ApiError 400."""
         if isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         elif isinstance(event, yaml.MappingStartEvent):
@@ -168,7 +168,7 @@ class _Builder:
         self._add(msgspec.structs.replace(found, value=_copy(found.value)), None)
 
     def _add(self, found: _Anchored, anchor: str | None) -> None:
-        """Put a complete node where it belongs."""
+        """Add a complete node to its parent."""
         if anchor:
             self._anchors[anchor] = found
         if not self._open:

@@ -1,4 +1,4 @@
-"""Who asks: client certificates, tokens, nobody; and on whose behalf."""
+"""Authentication by client certificate or token, anonymous access, and impersonation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gatehouse.apiserver.identity.users import ANONYMOUS, AUTHENTICATED, UNAUTHE
 from gatehouse.apiserver.rbac.rules import Attributes
 from gatehouse.apiserver.storage.store import Store
 
-_NOBODY = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
+_ANONYMOUS_USER = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
 
 
 class Authenticator:
-    """Gives the user behind a request."""
+    """Determines the user of a request."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Authenticator:
         )
 
     def authenticate(self, request: web.BaseRequest) -> User:
-        """Give the user; raises ApiError 401.
+        """Return the user of a request. Raises ApiError 401.
 
-        A client certificate was already checked by the TLS layer against the client CA.
+        A client certificate was already verified by the TLS layer against the client CA.
         """
         header = request.headers.get("Authorization")
         if header:
@@ -57,18 +57,20 @@ class Authenticator:
                 self._by_connection[tls] = known
                 return known
         if self._anonymous:
-            return _NOBODY
+            return _ANONYMOUS_USER
         raise _unauthorized()
 
     def bearer(self, token: str) -> User:
-        """Give the user of a token; raises ApiError 401."""
+        """Return the user of a token. Raises ApiError 401."""
         found = self.user_of(token, [API_AUDIENCE])
         if isinstance(found, str):
             raise _unauthorized()
         return found[0]
 
     def user_of(self, token: str, audiences: list[str]) -> tuple[User, list[str]] | str:
-        """Give the user of any kind of token and the audiences in common, or what is wrong."""
+        """Return the user of any kind of token and the common audiences, or the reason for
+        rejection.
+        """
         if token.count(".") == 2:
             return self._tokens.check(token, audiences)
         user = static.find(self._static, token) if self._static else None
@@ -83,7 +85,7 @@ def _unauthorized() -> ApiError:
 
 
 def _user(certificate: Mapping[str, Any]) -> User | None:
-    """Give who a certificate is for; one without a common name is nobody's."""
+    """Return the subject of a certificate; None if it has no common name."""
     name, groups = "", []
     for part in certificate.get("subject", ()):
         for key, value in part:
@@ -99,9 +101,10 @@ _ANY, _EXTRA = "impersonate-", "impersonate-extra-"
 
 
 def impersonated(request: web.BaseRequest) -> User | None:
-    """Give the user that a request asks to be taken for; None if it asks for none.
+    """Return the user that a request impersonates; None if it impersonates no user.
 
-    Raises ApiError. https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
+    Raises ApiError.
+    https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
     """
     headers = request.headers
     if not any(header.startswith(_ANY) for header in map(str.lower, headers)):
@@ -128,18 +131,18 @@ def impersonated(request: web.BaseRequest) -> User | None:
     return User(name, uid, groups, extra)
 
 
-def impersonation_needs(request: web.BaseRequest, wanted: User) -> Iterator[Attributes]:
-    """Give what the real user must be allowed, to be taken for ``wanted``."""
-    parts = wanted.name.split(":")
-    if wanted.name.startswith("system:serviceaccount:") and len(parts) == 4:
+def impersonation_needs(request: web.BaseRequest, target: User) -> Iterator[Attributes]:
+    """Yield the permissions that the real user needs to impersonate `target`."""
+    parts = target.name.split(":")
+    if target.name.startswith("system:serviceaccount:") and len(parts) == 4:
         yield Attributes("impersonate", "", "serviceaccounts", "", parts[2], parts[3], "")
     else:
-        yield Attributes("impersonate", "", "users", "", "", wanted.name, "")
+        yield Attributes("impersonate", "", "users", "", "", target.name, "")
     for group in request.headers.getall(_GROUP, []):
         yield Attributes("impersonate", "", "groups", "", "", group, "")
     group = "authentication.k8s.io"
-    if wanted.uid:
-        yield Attributes("impersonate", group, "uids", "", "", wanted.uid, "")
-    for key, values in wanted.extra.items():
+    if target.uid:
+        yield Attributes("impersonate", group, "uids", "", "", target.uid, "")
+    for key, values in target.extra.items():
         for value in values:
             yield Attributes("impersonate", group, "userextras", key, "", value, "")

@@ -1,4 +1,4 @@
-"""ServiceAccount tokens: signed, bound, for an audience, for a time.
+"""ServiceAccount tokens: signed, optionally bound to an object, with audiences and an expiry.
 
 https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin
 """
@@ -13,17 +13,17 @@ import jwt
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.identity.signing_keys import MOST_SECONDS, Keys, clock
+from gatehouse.apiserver.identity.signing_keys import MAX_TOKEN_SECONDS, Keys, clock
 from gatehouse.apiserver.identity.users import AUTHENTICATED, User
 from gatehouse.apiserver.storage.entries import Entry
 from gatehouse.apiserver.storage.store import Store
 
 ISSUER = "https://kubernetes.default.svc"
 API_AUDIENCE = ISSUER
-DEFAULT_SECONDS, LEAST_SECONDS = 3600, 600
+DEFAULT_SECONDS, MIN_SECONDS = 3600, 600
 LEEWAY = 5
 CACHE_SIZE = 10_000
-"""Tokens whose signature need not be checked again."""
+"""Maximum number of verified tokens in the cache. Their signatures are not verified again."""
 
 Object = dict[str, Any]
 
@@ -31,22 +31,25 @@ _BINDABLE = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
 
 class Tokens:
-    """Signs and checks tokens."""
+    """Signs and verifies tokens."""
 
     def __init__(self, keys: Keys, store: Store) -> None:
         self._keys, self._store = keys, store
         self._verified: OrderedDict[str, Object] = OrderedDict()
 
     def issue(self, account: Object, spec: Object) -> tuple[str, int]:
-        """Sign a token for a ServiceAccount as a TokenRequest's ``spec`` asks; gives its end."""
+        """Sign a token for a ServiceAccount by the `spec` of a TokenRequest.
+
+        Return the token and its expiry in seconds since 1970. Raises ApiError.
+        """
         metadata, now = account["metadata"], clock()
-        asked = spec.get("expirationSeconds") or DEFAULT_SECONDS
-        if not isinstance(asked, int) or asked < LEAST_SECONDS:
-            message = f"Invalid value: {asked}: may not specify a duration less than 10 minutes"
+        requested = spec.get("expirationSeconds") or DEFAULT_SECONDS
+        if not isinstance(requested, int) or requested < MIN_SECONDS:
+            message = f"Invalid value: {requested}: may not specify a duration less than 10 minutes"
             cause = Cause("FieldValueInvalid", message, "spec.expirationSeconds")
             kind, group = "TokenRequest", "authentication.k8s.io"
             raise errors.invalid(kind, group, metadata["name"], [cause])
-        ends = now + min(asked, MOST_SECONDS)
+        expires = now + min(requested, MAX_TOKEN_SECONDS)
         claims: Object = {
             "namespace": metadata["namespace"],
             "serviceaccount": {"name": metadata["name"], "uid": metadata["uid"]},
@@ -60,17 +63,17 @@ class Tokens:
             "iss": ISSUER,
             "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
             "aud": spec.get("audiences") or [API_AUDIENCE],
-            "exp": ends,
+            "exp": expires,
             "iat": now,
             "nbf": now,
             "jti": str(uuid.uuid4()),
             "kubernetes.io": claims,
         }
         key = self._keys.signing
-        return jwt.encode(body, key.private, algorithm="ES256", headers={"kid": key.id}), ends
+        return jwt.encode(body, key.private, algorithm="ES256", headers={"kid": key.id}), expires
 
     def _bound(self, namespace: str, bound: Object) -> Entry:
-        """Give the object that a token is to be bound to. Raises ApiError."""
+        """Return the object to which a token shall be bound. Raises ApiError."""
         kind, name = bound.get("kind", ""), bound.get("name", "")
         plural = _BINDABLE.get(kind)
         if plural is None:
@@ -88,28 +91,31 @@ class Tokens:
         return entry
 
     def check(self, token: str, audiences: list[str]) -> tuple[User, list[str]] | str:
-        """Give the user and the audiences in common, or why the token is not good."""
+        """Return the user and the common audiences, or the reason for rejection."""
         try:
             claims = self._claims(token)
         except jwt.PyJWTError as error:
             return f"the token is not valid: {error}"
-        asked = audiences or [API_AUDIENCE]
-        common = [audience for audience in claims["aud"] if audience in asked]
+        accepted = audiences or [API_AUDIENCE]
+        common = [audience for audience in claims["aud"] if audience in accepted]
         if not common:
-            return f"token audiences {claims['aud']} is invalid for the target audiences {asked}"
-        own = claims.get("kubernetes.io") or {}
-        namespace, account = own.get("namespace", ""), own.get("serviceaccount") or {}
+            return f"token audiences {claims['aud']} is invalid for the target audiences {accepted}"
+        kubernetes_claims = claims.get("kubernetes.io") or {}
+        namespace, account = (
+            kubernetes_claims.get("namespace", ""),
+            kubernetes_claims.get("serviceaccount") or {},
+        )
         if not self._alive("serviceaccounts", namespace, account):
-            return "the token's ServiceAccount does not exist any more"
+            return "the ServiceAccount of the token does not exist"
         extra: dict[str, list[str]] = {
             "authentication.kubernetes.io/credential-id": [f"JTI={claims.get('jti', '')}"]
         }
         for kind, plural in _BINDABLE.items():
-            bound = own.get(kind.lower())
+            bound = kubernetes_claims.get(kind.lower())
             if bound is None:
                 continue
             if not self._alive(plural, namespace, bound):
-                return f"the {kind} that the token is bound to does not exist any more"
+                return f"the {kind} that the token is bound to does not exist"
             if kind != "Secret":
                 label = f"authentication.kubernetes.io/{kind.lower()}"
                 extra |= {f"{label}-name": [bound["name"]], f"{label}-uid": [bound["uid"]]}
@@ -123,7 +129,7 @@ class Tokens:
         return bool(entry.value["metadata"]["uid"] == reference.get("uid"))
 
     def _claims(self, token: str) -> Object:
-        """Give the claims of a token of ours, verified. Raises PyJWTError."""
+        """Return the verified claims of a token that this cluster issued. Raises PyJWTError."""
         known = self._verified.get(token)
         if known is not None and known["exp"] + LEEWAY > clock():
             self._verified.move_to_end(token)
@@ -131,7 +137,7 @@ class Tokens:
         header = jwt.get_unverified_header(token)
         key = self._keys.find(str(header.get("kid", "")))
         if key is None:
-            raise jwt.InvalidTokenError("signed with a key that is not known")
+            raise jwt.InvalidTokenError("unknown signing key")
         claims: Object = jwt.decode(
             token,
             key.public,

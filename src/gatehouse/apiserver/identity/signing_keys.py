@@ -1,6 +1,6 @@
-"""The keys that sign ServiceAccount tokens: kept in a Secret, shared by all servers, rotated.
+"""Signing keys of ServiceAccount tokens: stored in a Secret, shared by all servers, rotated.
 
-The newest key signs. Older ones verify until no token that they signed can be valid any more.
+The newest key signs. Older keys verify until every token that they signed has expired.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Object = dict[str, Any]
 
 NAMESPACE, NAME = "kube-system", "gatehouse-token-keys"
 ROTATE_SECONDS = 30 * 86400
-MOST_SECONDS = 86400
-"""Longest life of a token."""
+MAX_TOKEN_SECONDS = 86400
+"""Maximum lifetime of a token in seconds."""
 
 
 class Key:
@@ -40,32 +40,32 @@ class Key:
         self.id = base64.urlsafe_b64encode(hashlib.sha256(der).digest()).decode().rstrip("=")
 
     def jwk(self) -> Object:
-        """Give the public key as RFC 7517 writes it."""
+        """Return the public key in the form of RFC 7517."""
         found: Object = jwt.algorithms.ECAlgorithm.to_jwk(self.public, as_dict=True)
         return {"use": "sig", "kid": self.id, "alg": "ES256", **found}
 
 
 class Keys:
-    """The keys in use, newest first."""
+    """Current keys, newest first."""
 
     def __init__(self) -> None:
         self._keys: list[Key] = []
 
     @property
     def signing(self) -> Key:
-        """The key that signs."""
+        """Key that signs new tokens."""
         return self._keys[0]
 
     def find(self, identity: str) -> Key | None:
-        """Give a key by its id."""
+        """Return a key by its ID; None if it is unknown."""
         return next((key for key in self._keys if key.id == identity), None)
 
     def jwks(self) -> Object:
-        """Give all public keys as a key set."""
+        """Return all public keys as a JSON Web Key Set."""
         return {"keys": [key.jwk() for key in self._keys]}
 
     def load(self, secret: Object) -> None:
-        """Take over the keys of the Secret; one without any good key changes nothing."""
+        """Load the keys of the Secret. A Secret without a valid key changes nothing."""
         keys = []
         for name, data in (secret.get("data") or {}).items():
             created = name.partition(".")[0]
@@ -79,24 +79,24 @@ class Keys:
         self._keys = sorted(keys, key=lambda key: -key.created) or self._keys
 
     def due(self, now: float) -> bool:
-        """Whether it is time for a new key."""
+        """Return whether a new key is due."""
         return not self._keys or now - self._keys[0].created > ROTATE_SECONDS
 
 
 def with_new_key(secret: Object, now: int, pem: bytes | None = None) -> Object:
-    """Give the Secret with one more key, and without those that verify nothing any more."""
+    """Return the Secret with a new key and without keys whose tokens have all expired."""
     data = dict(secret.get("data") or {})
     created_at = {name: int(age) for name in data if (age := name.partition(".")[0]).isdecimal()}
     for name, created in created_at.items():
         newer = [age for age in created_at.values() if age > created]
-        if newer and now - min(newer) > MOST_SECONDS:
+        if newer and now - min(newer) > MAX_TOKEN_SECONDS:
             del data[name]
     data[f"{now}.pem"] = base64.b64encode(pem or new_key()).decode()
     return {**secret, "data": data}
 
 
 def new_key() -> bytes:
-    """Make a key, PEM."""
+    """Generate a key in PEM."""
     return ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -105,7 +105,7 @@ def new_key() -> bytes:
 
 
 def empty_secret() -> Object:
-    """Give the Secret before it has keys."""
+    """Return the Secret without keys."""
     return {
         "metadata": {"name": NAME, "namespace": NAMESPACE},
         "type": "gatehouse.dev/service-account-signing-keys",
@@ -114,5 +114,5 @@ def empty_secret() -> Object:
 
 
 def clock() -> int:
-    """Give the time in seconds."""
+    """Return the current time in seconds since 1970."""
     return int(time.time())

@@ -1,4 +1,4 @@
-"""Tokens that do not come from ServiceAccounts: a file of them, and bootstrap tokens.
+"""Tokens that do not belong to ServiceAccounts: a token file, and bootstrap tokens.
 
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file
 https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens
@@ -26,12 +26,12 @@ _GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 
 
 class TokenFileError(Exception):
-    """A token file that cannot be read; the message names the line."""
+    """An unreadable token file. The message names the line."""
 
 
 def load(path: Path) -> dict[str, User]:
-    """Read ``token,user,uid,"group,group"`` lines."""
-    found: dict[str, User] = {}
+    """Load `token,user,uid,"group,group"` lines. Raises TokenFileError."""
+    users: dict[str, User] = {}
     try:
         with path.open(newline="", encoding="utf-8") as file:
             for number, row in enumerate(csv.reader(file), 1):
@@ -41,39 +41,39 @@ def load(path: Path) -> dict[str, User]:
                     raise TokenFileError(f'{path}, line {number}: expected token,user,uid,"groups"')
                 groups = [g.strip() for g in row[3].split(",")] if len(row) > 3 and row[3] else []
                 user = User(row[1].strip(), row[2].strip(), (*groups, AUTHENTICATED))
-                found[row[0].strip()] = user
+                users[row[0].strip()] = user
     except OSError as error:
         raise TokenFileError(f"{path}: {error.strerror}") from error
-    return found
+    return users
 
 
 def find(tokens: dict[str, User], token: str) -> User | None:
-    """Give the user of a token, in a time that does not tell how much of it was right."""
-    given, found = token.encode(), None
+    """Return the user of a token; None if it is unknown. Compares in constant time."""
+    given, result = token.encode(), None
     for known, user in tokens.items():
         if hmac.compare_digest(known.encode(), given):
-            found = user
-    return found
+            result = user
+    return result
 
 
 def bootstrap(store: Store, token: str) -> User | str:
-    """Give the user of a bootstrap token, or why it is not good."""
+    """Return the user of a bootstrap token, or the reason for rejection."""
     parts = BOOTSTRAP.fullmatch(token)
     if parts is None:
         return "not a bootstrap token"
     identity, secret = parts[1], parts[2]
     entry = store.get(f"/core/secrets/kube-system/bootstrap-token-{identity}")
     if entry is None or entry.value.get("type") != BOOTSTRAP_TYPE:
-        return "the bootstrap token is not known"
+        return "bootstrap token not found"
     if entry.value["metadata"].get("deletionTimestamp"):
         return "the bootstrap token is being deleted"
     data = {key: base64.b64decode(v) for key, v in (entry.value.get("data") or {}).items()}
     if data.get("token-id", b"").decode() != identity or not hmac.compare_digest(
         data.get("token-secret", b""), secret.encode()
     ):
-        return "the bootstrap token is not right"
+        return "the bootstrap token is invalid"
     if data.get("usage-bootstrap-authentication") != b"true":
-        return "the bootstrap token is not for authentication"
+        return "the bootstrap token is not allowed for authentication"
     ends = data.get("expiration")
     if ends:
         moment = timestamps.parse_time(ends.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""Users as authentication gives them."""
+"""Authenticated users."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class User(msgspec.Struct, frozen=True):
     groups: tuple[str, ...] = ()
     extra: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
-    def shown(self) -> dict[str, object]:
-        """Give the user as reviews and audit records show it."""
-        found: dict[str, object] = {"username": self.name, "groups": list(self.groups)}
+    def user_info(self) -> dict[str, object]:
+        """Return the user in the form of reviews and audit records."""
+        info: dict[str, object] = {"username": self.name, "groups": list(self.groups)}
         if self.uid:
-            found["uid"] = self.uid
+            info["uid"] = self.uid
         if self.extra:
-            found["extra"] = self.extra
-        return found
+            info["extra"] = self.extra
+        return info
 
 
 SYSTEM = User("system:apiserver", groups=(ADMINS, AUTHENTICATED))

@@ -1,4 +1,4 @@
-"""What every write passes: decoding rules, defaults, validation, and the plug-ins of kinds."""
+"""Admission of writes: pruning, defaults, validation, and plug-ins by kind."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from gatehouse.apiserver.storage.store import Store
 
 Object = dict[str, Any]
 PlugIn = Callable[[WriteRequest, Object, "Object | None"], None]
-"""Looks at an object about to be written, and its state before; may change it or raise ApiError."""
+"""Receives a new object and its former state. May change the new object or raise ApiError."""
 
 Policy = Callable[[WriteRequest, "Object | None", "Object | None"], tuple[str, ...]]
-"""Looks at a write's object (None: a deletion) and its state before; gives warnings or raises."""
+"""Receives the object of a write (None for a deletion) and its former state.
+
+Return warnings, or raise ApiError.
+"""
 
 NAMESPACES = "/core/namespaces/"
 _MALFORMED = (TypeError, AttributeError, KeyError, ValueError)
-"""What code that reads a value of the wrong type raises."""
+"""Exceptions of code that reads a value of the wrong type."""
 
 
 def _no_policy(_: WriteRequest, __: Object | None, ___: Object | None) -> tuple[str, ...]:
@@ -32,24 +35,24 @@ def _no_policy(_: WriteRequest, __: Object | None, ___: Object | None) -> tuple[
 
 
 class Admission:
-    """Admits writes to one store."""
+    """Admission of writes to one store."""
 
     def __init__(self, registry: Registry, store: Store) -> None:
         self._registry, self._store = registry, store
         self.mutating: dict[str, list[PlugIn]] = {}
         """By plural name: called after defaults and before validation."""
         self.finishing: dict[str, list[PlugIn]] = {}
-        """Called when an object is valid, right before it is written."""
+        """Called with valid objects, immediately before they are written."""
         self.policy: Policy = _no_policy
-        """Called with every valid object, and with every deletion."""
+        """Called with every valid object and every deletion."""
 
     def prepare(self, call: WriteRequest, obj: Object, old: Object | None) -> tuple[str, ...]:
-        """Prune ``obj`` and set its defaults, in place; gives warnings. Raises ApiError."""
-        _place(call, obj["metadata"], old)
+        """Prune `obj` and set its defaults, in place. Return warnings. Raises ApiError."""
+        _check_location(call, obj["metadata"], old)
         if old is None:
             self._namespace(call)
         warnings = self.known_fields(call, obj)
-        # What stops a completion is an error of types, which validation will name.
+        # An exception here means a wrong type, which validation reports.
         with contextlib.suppress(*_MALFORMED):
             call.served.complete(obj)
         return warnings
@@ -57,7 +60,10 @@ class Admission:
     def run_admission_policies(
         self, call: WriteRequest, obj: Object, old: Object | None
     ) -> tuple[str, ...]:
-        """Let plug-ins complete ``obj``, and validate it; gives warnings. Raises ApiError."""
+        """Mutate `obj` by plug-ins, validate it and apply policies.
+
+        Return warnings. Raises ApiError.
+        """
         served = call.served
         with contextlib.suppress(*_MALFORMED):
             for plug_in in self.mutating.get(served.resource.plural, ()):
@@ -80,12 +86,12 @@ class Admission:
         return self.policy(call, obj, old)
 
     def finish(self, call: WriteRequest, obj: Object, old: Object | None) -> None:
-        """Let plug-ins complete an object that is about to be written. Raises ApiError."""
+        """Call the plug-ins of an object that is about to be written. Raises ApiError."""
         for plug_in in self.finishing.get(call.served.resource.plural, ()):
             plug_in(call, obj, old)
 
     def known_fields(self, call: WriteRequest, obj: Object) -> tuple[str, ...]:
-        """Remove fields that the kind does not have; gives warnings. Raises ApiError 400."""
+        """Remove unknown fields. Return warnings. Raises ApiError 400."""
         served, resource = call.served, call.served.resource
         obj["apiVersion"], obj["kind"] = served.storage_api_version, resource.kind
         metadata = obj["metadata"]
@@ -103,7 +109,7 @@ class Admission:
         return tuple(warnings)
 
     def _namespace(self, call: WriteRequest) -> None:
-        """Check that the namespace is there, and not about to go."""
+        """Check that the namespace exists and is not being deleted. Raises ApiError."""
         if not call.served.resource.namespaced:
             return
         owner = self._store.latest(NAMESPACES + call.namespace)
@@ -124,7 +130,7 @@ class Admission:
 
 
 def deletion_blocked(served: ServedResource, obj: Object) -> bool:
-    """Whether something must happen before a deleted object may go."""
+    """Return whether finalizers or a grace period delay the deletion."""
     if obj["metadata"].get("finalizers"):
         return True
     if served.resource.plural == "namespaces" and not served.resource.group:
@@ -132,8 +138,8 @@ def deletion_blocked(served: ServedResource, obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionGracePeriodSeconds"))
 
 
-def _place(call: WriteRequest, metadata: Object, old: Object | None) -> None:
-    """Check that the object lies where the request says."""
+def _check_location(call: WriteRequest, metadata: Object, old: Object | None) -> None:
+    """Check name and namespace of the object against the request. Raises ApiError 400."""
     if old is not None and metadata.get("name", call.name) != call.name:
         message = (
             f"the name of the object ({metadata['name']}) does not match the name on the "
@@ -163,7 +169,7 @@ _TYPED = re.compile(r'must be of type (\S+): "(.*)"$')
 
 
 def _as_builtin(served: ServedResource, cause: Cause) -> Cause:
-    """Say a violation as Kubernetes does for its own kinds; wrong types raise ApiError."""
+    """Return a violation in the wording for built-in kinds. Raises ApiError 400 for wrong types."""
     if cause.reason != "FieldValueTypeInvalid":
         return Cause(cause.reason, _IN_BODY.sub(r": must \2", cause.message), cause.field)
     found = _TYPED.search(cause.message)

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: what one serves, what is wrong with it, its status.
+"""CustomResourceDefinitions: served resources, validation, status.
 
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions
 """
@@ -25,7 +25,7 @@ PRESERVE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def served_by(definition: Object) -> list[ServedResource]:
-    """Give what an accepted definition serves."""
+    """Return the served versions of an accepted CRD."""
     spec, names = definition["spec"], definition["spec"]["names"]
     storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
     return [
@@ -75,21 +75,21 @@ def _version(spec: Object, names: Object, version: Object, storage: str) -> Serv
 
 
 def _columns(version: Object) -> tuple[Column, ...]:
-    wanted = version.get("additionalPrinterColumns")
-    if not wanted:
+    declared = version.get("additionalPrinterColumns")
+    if not declared:
         return (NAME, AGE)
-    return (NAME, *map(_column, wanted))
+    return (NAME, *map(_column, declared))
 
 
-def _column(wanted: Object) -> Column:
-    kind, path = wanted["type"], wanted["jsonPath"]
+def _column(declared: Object) -> Column:
+    kind, path = declared["type"], declared["jsonPath"]
     return Column(
-        wanted["name"],
+        declared["name"],
         _cell(kind, path),
         kind,
-        wide=bool(wanted.get("priority")),
-        format=wanted.get("format", ""),
-        description=wanted.get("description", ""),
+        wide=bool(declared.get("priority")),
+        format=declared.get("format", ""),
+        description=declared.get("description", ""),
     )
 
 
@@ -122,7 +122,7 @@ def _text(value: Any) -> str:
 
 
 def check(definition: Object, old: Object | None) -> Iterator[Cause]:
-    """Give what is wrong with a definition whose fields have the right types."""
+    """Yield the violations of a CRD whose fields have the right types."""
     spec = definition["spec"]
     names, versions = spec.get("names") or {}, spec.get("versions") or []
     expected = f"{names.get('plural')}.{spec.get('group')}"
@@ -147,7 +147,7 @@ def check(definition: Object, old: Object | None) -> Iterator[Cause]:
         yield from structural.check(schema, f"{field}.schema.openAPIV3Schema")
         yield from _check_columns(version, field)
     if (spec.get("conversion") or {}).get("strategy") == "Webhook":
-        yield invalid("spec.conversion.strategy", "Webhook", "only None is supported here")
+        yield invalid("spec.conversion.strategy", "Webhook", "only None is supported")
     if old is not None:
         yield from _check_change(spec, old["spec"])
 
@@ -171,27 +171,27 @@ def _check_change(spec: Object, old: Object) -> Iterator[Cause]:
 
 
 def complete_status(definition: Object, registry: Registry) -> None:
-    """Accept a definition's names unless another resource has them; record stored versions."""
+    """Set the status of a CRD: accepted names, unless they conflict, and stored versions."""
     spec, names = definition["spec"], definition["spec"]["names"]
     status = definition["status"] = dict(definition.get("status") or {})
-    taken = _taken(spec["group"], names, registry)
+    conflict = _name_conflict(spec["group"], names, registry)
     status["acceptedNames"] = (
-        dict(names) if not taken else status.get("acceptedNames") or {"plural": "", "kind": ""}
+        dict(names) if not conflict else status.get("acceptedNames") or {"plural": "", "kind": ""}
     )
     storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
     status["storedVersions"] = list(dict.fromkeys([*(status.get("storedVersions") or ()), storage]))
     accepted = {
         "type": "NamesAccepted",
-        "status": "False" if taken else "True",
-        "reason": taken[0] if taken else "NoConflicts",
-        "message": taken[1] if taken else "no conflicts found",
+        "status": "False" if conflict else "True",
+        "reason": conflict[0] if conflict else "NoConflicts",
+        "message": conflict[1] if conflict else "no conflicts found",
     }
     established = {
         "type": "Established",
-        "status": "False" if taken else "True",
-        "reason": "NotAccepted" if taken else "InitialNamesAccepted",
+        "status": "False" if conflict else "True",
+        "reason": "NotAccepted" if conflict else "InitialNamesAccepted",
         "message": (
-            "not all names are accepted" if taken else "the initial names have been accepted"
+            "not all names are accepted" if conflict else "the initial names have been accepted"
         ),
     }
     conditions = list(status.get("conditions") or ())
@@ -201,30 +201,32 @@ def complete_status(definition: Object, registry: Registry) -> None:
 
 
 def established(definition: Object) -> bool:
-    """Whether a definition is served."""
+    """Return whether a CRD is served."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
-def _taken(group: str, names: Object, registry: Registry) -> tuple[str, str] | None:
-    """Give the condition's reason and message if another resource has one of the names."""
-    wanted = {names["plural"], names.get("singular", ""), *(names.get("shortNames") or ())} - {""}
+def _name_conflict(group: str, names: Object, registry: Registry) -> tuple[str, str] | None:
+    """Return reason and message of the condition if another resource has one of the names."""
+    requested = {names["plural"], names.get("singular", ""), *(names.get("shortNames") or ())} - {
+        ""
+    }
     for served in registry.all():
         resource = served.resource
         if resource.group != group or resource.plural == names["plural"]:
             continue
         have = {resource.plural, served.singular_name, *served.short}
-        for name in sorted(wanted & have):
+        for name in sorted(requested & have):
             return "PluralConflict", f'"{name}" is already in use'
         if resource.kind == names["kind"]:
             return "KindConflict", f'"{names["kind"]}" is already in use'
     return None
 
 
-def _set_condition(conditions: list[Object], wanted: Object) -> None:
+def _set_condition(conditions: list[Object], desired: Object) -> None:
     for index, condition in enumerate(conditions):
-        if condition["type"] == wanted["type"]:
-            if condition["status"] != wanted["status"]:
-                conditions[index] = {**wanted, "lastTransitionTime": timestamps.now()}
+        if condition["type"] == desired["type"]:
+            if condition["status"] != desired["status"]:
+                conditions[index] = {**desired, "lastTransitionTime": timestamps.now()}
             return
-    conditions.append({**wanted, "lastTransitionTime": timestamps.now()})
+    conditions.append({**desired, "lastTransitionTime": timestamps.now()})

@@ -1,4 +1,4 @@
-"""Deletion: preconditions, finalizers, grace, and what becomes of dependents.
+"""Deletion: preconditions, finalizers, grace periods, propagation to dependents.
 
 https://kubernetes.io/docs/concepts/architecture/garbage-collection
 """
@@ -20,19 +20,19 @@ from gatehouse.apiserver.storage.store import Store
 Object = dict[str, Any]
 
 MAX_GRACE_SECONDS = 2**31 - 1
-"""Longest grace period. The time of deletion must be a date that Python can represent."""
+"""Maximum grace period. The time of deletion must be a date that Python can represent."""
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 class Deletion:
-    """Deletes from one store."""
+    """Deletion of objects of one store."""
 
     def __init__(self, store: Store, admission: Admission) -> None:
         self._store, self._admission = store, admission
 
     async def delete(self, call: WriteRequest, options: Object) -> tuple[Entry, bool]:
-        """Delete an object; gives its last state, and whether it is gone. Raises ApiError."""
+        """Delete an object. Return its last state, and whether it is gone. Raises ApiError."""
         resource = call.served.resource
         for _ in range(ATTEMPTS):
             current = await self._store.known(call.key)
@@ -88,7 +88,7 @@ class Deletion:
         return await self._store.put(call.key, obj, current.revision), False
 
     async def remove_finalizer(self, call: WriteRequest, finalizer: str) -> None:
-        """Take a finalizer of the server's own from an object, which may go with the last one."""
+        """Remove a finalizer of the server itself. Delete the object with its last finalizer."""
         for _ in range(ATTEMPTS):
             current = self._store.latest(call.key)
             if current is None:
@@ -120,12 +120,12 @@ class Deletion:
 def _preconditions(call: WriteRequest, options: Object, current: Entry) -> None:
     metadata = current.value["metadata"]
     for field, shown in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        wanted = (options.get("preconditions") or {}).get(field)
-        if wanted and wanted != metadata[field]:
+        expected = (options.get("preconditions") or {}).get(field)
+        if expected and expected != metadata[field]:
             resource = call.served.resource
             why = (
-                f"the {shown} in the precondition ({wanted}) does not match the {shown} in record "
-                f"({metadata[field]}). The object might have been deleted and then recreated"
+                f"the {shown} in the precondition ({expected}) does not match the {shown} in "
+                f"record ({metadata[field]}). The object might have been deleted and then recreated"
             )
             raise errors.conflict(resource.plural, resource.group, call.name, why)
 
@@ -149,7 +149,7 @@ def _policy(options: Object, metadata: Object) -> str:
 
 
 def _mark_dependents(metadata: Object, policy: str) -> None:
-    """Let finalizers say what is to become of dependents before the object goes."""
+    """Set the finalizers that control the deletion of dependents."""
     left = [f for f in metadata.get("finalizers") or () if f not in (FOREGROUND, ORPHAN)]
     marks = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
     if policy in marks:
@@ -161,15 +161,15 @@ def _mark_dependents(metadata: Object, policy: str) -> None:
 
 
 def _grace(call: WriteRequest, options: Object, obj: Object) -> int:
-    """Give the seconds that the Pod of a node has to end; nothing else has any."""
+    """Return the grace period in seconds of a Pod on a node; 0 for everything else."""
     if call.served.resource.plural != "pods" or call.served.resource.group:
         return 0
-    asked = options.get("gracePeriodSeconds")
+    seconds = options.get("gracePeriodSeconds")
     spec = obj.get("spec") or {}
-    if asked is None:
-        asked = spec.get("terminationGracePeriodSeconds", 30)
-    if not isinstance(asked, int) or asked < 0:
-        asked = 1
-    asked = min(asked, MAX_GRACE_SECONDS)
+    if seconds is None:
+        seconds = spec.get("terminationGracePeriodSeconds", 30)
+    if not isinstance(seconds, int) or seconds < 0:
+        seconds = 1
+    seconds = min(seconds, MAX_GRACE_SECONDS)
     ended = (obj.get("status") or {}).get("phase") in ("Failed", "Succeeded")
-    return asked if spec.get("nodeName") and not ended else 0
+    return seconds if spec.get("nodeName") and not ended else 0

@@ -1,4 +1,4 @@
-"""The part of Kubernetes' JSONPath that definitions use: fields, indices, ``*``, filters.
+"""The subset of Kubernetes' JSONPath that CRDs use: fields, indices, `*`, filters.
 
 https://kubernetes.io/docs/reference/kubectl/jsonpath
 """
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
 
 
 def find(path: str, obj: Any) -> list[Any]:
-    """Give every value that a path leads to. Raises ValueError for a path not understood."""
+    """Return all values at a path. Raises ValueError for an unsupported path."""
     values = [obj]
     for step in _steps(path):
         values = step(values)
@@ -34,13 +34,13 @@ def find(path: str, obj: Any) -> list[Any]:
 
 
 def first(path: str, obj: Any) -> Any:
-    """Give the first value that a path leads to, or None."""
+    """Return the first value at a path, or None."""
     found = find(path, obj)
     return found[0] if found else None
 
 
 def simple(path: str) -> list[str]:
-    """Give the names of a path that has fields only, for writing. Raises ValueError."""
+    """Return the names of a path that has only fields, for writing. Raises ValueError."""
     names = path.strip("{}").split(".")
     if names[0] or not all(re.fullmatch(r"[\w-]+", name) for name in names[1:]):
         raise ValueError(f"not a simple path: {path}")
@@ -53,7 +53,7 @@ def _steps(path: str) -> tuple[Step, ...]:
     while place < len(text):
         found = _TOKEN.match(text, place)
         if found is None:
-            raise ValueError(f"not understood: {path!r} from {text[place:]!r} on")
+            raise ValueError(f"JSONPath not supported: {path!r} at {text[place:]!r}")
         if not found["root"]:
             steps.append(_step(found))
         place = found.end()

@@ -1,4 +1,4 @@
-"""The metadata that all kinds share: types, names, labels, owners."""
+"""Metadata of all kinds: types, names, labels, owners."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
     "path": (re.compile(r"(?!\.{1,2}\Z)[^/%]+"), 253, "may not be '.' or '..' or contain '/', '%'"),
 }
 
-MOST_ANNOTATIONS = 256 * 1024
-"""Bytes of all annotations together."""
+MAX_ANNOTATIONS_BYTES = 256 * 1024
+"""Maximum total size of annotations in bytes."""
 
 
 @functools.cache
 def compiled() -> Compiled:
-    """Give the schema of ObjectMeta."""
+    """Return the schema of ObjectMeta."""
     return compile_schema(
         {"type": "object", "properties": {"metadata": schema_of("meta.ObjectMeta")}}
     )
@@ -66,7 +66,7 @@ _FIELDS = frozenset(schema_of("meta.ObjectMeta")["properties"])
 
 
 def prune(metadata: Object) -> list[str]:
-    """Remove fields that metadata does not have; gives their paths."""
+    """Remove unknown fields of metadata. Return their paths."""
     for key in [key for key, value in metadata.items() if value is None]:
         del metadata[key]
     unknown = [key for key in metadata if key not in _FIELDS]
@@ -79,7 +79,7 @@ _STRINGS = ("name", "generateName", "namespace", "uid", "resourceVersion", "crea
 
 
 def types(metadata: Object) -> str | None:
-    """Say which field of metadata has a wrong type, as a decoder would."""
+    """Return a message about a metadata field of the wrong type, as from a decoder; else None."""
     for key in _STRINGS:
         if key in metadata and not isinstance(metadata[key], str):
             return _mistyped(metadata[key], key, "string")
@@ -105,7 +105,7 @@ def _mistyped(value: Any, field: str, wanted: str) -> str:
 
 
 def json_type(value: Any) -> str:
-    """Name the JSON type of a value as Go's decoder does."""
+    """Return the JSON type of a value as Go's decoder names it."""
     match value:
         case bool():
             return "bool"
@@ -121,7 +121,7 @@ def json_type(value: Any) -> str:
 
 
 def check(served: ServedResource, metadata: Object) -> Iterator[Cause]:
-    """Give what is wrong with an object's metadata; its types are right."""
+    """Yield the violations of an object's metadata, whose types are right."""
     yield from _name(served, metadata)
     for key, value in metadata.get("labels", {}).items():
         yield from _label(key, value)
@@ -146,9 +146,9 @@ def _name(served: ServedResource, metadata: Object) -> Iterator[Cause]:
         message = "Required value: name or generateName is required"
         yield Cause("FieldValueRequired", message, "metadata.name")
         return
-    pattern, most, why = _NAME_RULES[served.name_rule]
-    if len(name) > most:
-        message = f'Invalid value: "{name}": must be no more than {most} characters'
+    pattern, max_length, why = _NAME_RULES[served.name_rule]
+    if len(name) > max_length:
+        message = f'Invalid value: "{name}": must be no more than {max_length} characters'
         yield Cause("FieldValueInvalid", message, "metadata.name")
     if not pattern.fullmatch(name):
         yield Cause("FieldValueInvalid", f'Invalid value: "{name}": {why}', "metadata.name")
@@ -191,6 +191,6 @@ def _annotations(annotations: dict[str, str]) -> Iterator[Cause]:
     for key, value in annotations.items():
         yield from _qualified(key.lower(), "metadata.annotations")
         size += len(key) + len(value)
-    if size > MOST_ANNOTATIONS:
-        message = f"Too long: may not be more than {MOST_ANNOTATIONS} bytes"
+    if size > MAX_ANNOTATIONS_BYTES:
+        message = f"Too long: may not be more than {MAX_ANNOTATIONS_BYTES} bytes"
         yield Cause("FieldValueTooLong", message, "metadata.annotations")

@@ -1,4 +1,4 @@
-"""All resources that are served now; definitions of custom resources come and go."""
+"""Registry of served resources. CRDs are added and removed at run time."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ class Registry:
         self._served: dict[tuple[str, str, str], ServedResource] = {}
         self._storage: dict[tuple[str, str], ServedResource] = {}
         self.generation = 0
-        """Grows with every change: what was derived from the registry is stale then."""
+        """Incremented by every change, so that derived documents can detect it."""
         for served in builtin:
             self._add(served)
 
     def find(self, group: str, version: str, plural: str) -> ServedResource | None:
-        """Give what is served under these names."""
+        """Return the resource with these names; None if it is not served."""
         return self._served.get((group, version, plural))
 
     def of(self, resource: Resource) -> ServedResource:
-        """Give what is served as ``resource``."""
+        """Return the served version of `resource`. Raises KeyError."""
         return self._served[(resource.group, resource.version, resource.plural)]
 
     def stored(self, group: str, plural: str) -> ServedResource | None:
-        """Give the version in which objects of a resource are stored."""
+        """Return the storage version of a resource; None if it is not served."""
         return self._storage.get((group, plural))
 
     def by_key(self, key: str) -> ServedResource | None:
-        """Give what an object with this key in the store is."""
+        """Return the storage version of the resource of a store key; None if it is not served."""
         _, group, plural, _ = key.split("/", 3)
         return self.stored("" if group == "core" else group, plural)
 
     def by_kind(self, api_version: str, kind: str) -> ServedResource | None:
-        """Give the resource of a kind."""
+        """Return the resource of a kind; None if it is not served."""
         group, _, version = api_version.rpartition("/")
         for served in self.all():
             resource = served.resource
@@ -46,16 +46,16 @@ class Registry:
         return None
 
     def all(self) -> Iterator[ServedResource]:
-        """Give every version of every resource."""
+        """Iterate over every version of every resource."""
         return iter(tuple(self._served.values()))
 
-    def kept(self) -> Iterator[ServedResource]:
-        """Give every resource whose objects are stored, once."""
+    def persisted(self) -> Iterator[ServedResource]:
+        """Iterate once over every resource whose objects are stored."""
         found = self._storage.values()
         return iter([served for served in found if served.persisted and served.alias is None])
 
     def replace(self, group: str, plural: str, versions: Iterable[ServedResource]) -> None:
-        """Serve these versions of a resource, and no others."""
+        """Replace the served versions of a resource."""
         for key in [key for key in self._served if key[0] == group and key[2] == plural]:
             del self._served[key]
         self._storage.pop((group, plural), None)

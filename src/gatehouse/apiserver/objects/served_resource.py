@@ -1,4 +1,4 @@
-"""One version of one resource, with everything the server needs to know of it."""
+"""Definition of one version of one resource, with everything that the server needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gatehouse.apiserver.structural import Compiled, compile_schema
 Object = dict[str, Any]
 Schema = dict[str, Any]
 Check = Callable[[Object, "Object | None"], Iterator[Cause]]
-"""Gives what is wrong with an object, whose state before is the second argument."""
+"""Yields the violations of an object. The second argument is its former state."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """Where a kind keeps what its scale shows; JSON paths such as ``.spec.replicas``."""
+    """JSON paths of the fields behind the scale subresource, such as `.spec.replicas`."""
 
     replicas: str
     status_replicas: str
@@ -39,7 +39,7 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 class Alias(msgspec.Struct, frozen=True):
-    """A resource whose objects are those of another one, under other names."""
+    """A resource whose objects are stored as those of another resource."""
 
     group: str
     plural: str
@@ -48,12 +48,12 @@ class Alias(msgspec.Struct, frozen=True):
 
 
 def nothing_to_check(_: Object, __: Object | None) -> Iterator[Cause]:
-    """The check of a kind whose schema says everything."""
+    """Return no violations. For kinds that are validated completely by their schema."""
     return iter(())
 
 
 def nothing_to_complete(_: Object) -> None:
-    """The completion of a kind whose schema has all defaults."""
+    """Do nothing. For kinds whose schema has all defaults."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,57 +68,57 @@ class ServedResource:
     list_kind: str = ""
     categories: tuple[str, ...] = ()
     status: bool = False
-    """Whether there is a status subresource."""
+    """True if the resource has a status subresource."""
     create_with_status: bool = False
-    """Whether a status that is given at creation is kept: a kubelet makes its Node with one."""
+    """True if a status in a create is stored. A kubelet creates its Node with one."""
     scale: Scale | None = None
     check: Check = nothing_to_check
     complete: Callable[[Object], None] = nothing_to_complete
-    """Sets defaults that a schema cannot say."""
+    """Sets defaults that a schema cannot express."""
     columns: tuple[Column, ...] = ()
     name_rule: str = "subdomain"
-    """``subdomain``, ``label``, ``label1035`` (begins with a letter), or ``path``."""
+    """`subdomain`, `label`, `label1035` (starts with a letter), or `path`."""
     persisted: bool = True
-    """False: only created, answered, never stored (reviews)."""
+    """False for reviews, which are created and answered but never stored."""
     generation: bool = True
     builtin: bool = True
-    """Whether it is one of Kubernetes' own kinds: strategic merge patches, protobuf."""
+    """True if the kind is one of Kubernetes itself, with strategic merge patches and protobuf."""
     alias: Alias | None = None
     warning: str = ""
-    """What users of a deprecated version are warned of."""
+    """Warning to users of a deprecated version."""
     selectable: tuple[str, ...] = ()
-    """Fields that field selectors may name, other than name and namespace."""
+    """Fields supported by field selectors, in addition to name and namespace."""
 
     @functools.cached_property
     def compiled(self) -> Compiled:
-        """The schema, ready to default, prune and validate."""
+        """The schema, prepared for defaulting, pruning and validation."""
         return compile_schema(self.schema)
 
     @functools.cached_property
     def prefix(self) -> str:
-        """The prefix of all of its keys in the store."""
+        """Prefix of the store keys of all objects."""
         return f"/{self.resource.group or 'core'}/{self.resource.plural}/"
 
     def key(self, namespace: str, name: str) -> str:
-        """Give the key of an object."""
+        """Return the store key of an object."""
         if self.resource.namespaced:
             return f"{self.prefix}{namespace}/{name}"
         return self.prefix + name
 
     @functools.cached_property
     def storage_api_version(self) -> str:
-        """The apiVersion of stored objects."""
+        """apiVersion of stored objects."""
         group = self.resource.group
         return f"{group}/{self.storage_version}" if group else self.storage_version
 
     @functools.cached_property
     def singular_name(self) -> str:
-        """The name that `kubectl get <name>` takes as well."""
+        """Singular name, accepted by `kubectl get <name>`."""
         return self.singular or self.resource.kind.lower()
 
     @functools.cached_property
     def verbs(self) -> tuple[str, ...]:
-        """The verbs that discovery names."""
+        """Verbs for discovery."""
         if not self.persisted:
             return ("create",)
         all_verbs = "create delete deletecollection get list patch update watch".split()  # noqa: SIM905

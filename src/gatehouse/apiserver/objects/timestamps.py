@@ -1,4 +1,4 @@
-"""Times as Kubernetes writes them, and ages as `kubectl get` shows them."""
+"""Timestamps in the form of Kubernetes, and ages in the form of `kubectl get`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def now() -> str:
-    """Give the time, RFC 3339 in seconds."""
+    """Return the current time in RFC 3339, in seconds."""
     return _written(int(time.time()))
 
 
@@ -19,7 +19,7 @@ def _written(seconds: int) -> str:
 
 
 def parse_time(text: Any) -> datetime | None:
-    """Read a time; None if it is none."""
+    """Parse a time; None if it is invalid."""
     if not isinstance(text, str):
         return None
     try:
@@ -29,7 +29,7 @@ def parse_time(text: Any) -> datetime | None:
 
 
 def age(text: Any) -> str:
-    """Give how long ago a time was, such as ``5m30s``."""
+    """Return the time since `text`, such as `5m30s`."""
     since = parse_time(text)
     if since is None:
         return "<unknown>"
@@ -37,7 +37,7 @@ def age(text: Any) -> str:
 
 
 def duration(seconds: int) -> str:
-    """Give a duration in two units at most, the smaller one only where it still matters."""
+    """Format a duration in at most two units. The smaller one is omitted for long durations."""
     if seconds < 0:
         return "0s"
     if seconds < 120:

@@ -1,4 +1,4 @@
-"""UIDs: random UUIDs, with one visit to the kernel for many of them."""
+"""UIDs: random UUIDs, with one system call for many of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _random = bytearray()
 
 
 def new() -> str:
-    """Give a UUID, version 4 (RFC 9562)."""
+    """Return a UUID, version 4 (RFC 9562)."""
     if not _random:
         _random.extend(os.urandom(16 * _STOCK))
     data = bytearray(_random[-16:])

@@ -1,4 +1,4 @@
-"""Create, update, patch and apply: admission, generation rules, preconditions, field ownership."""
+"""Create, update, patch and apply: admission, generation, preconditions, field ownership."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Object = dict[str, Any]
 Change = Callable[[Object], Object]
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: no vowels, so that no words come out."""
+"""Letters of generated names. No vowels, so that no words are formed."""
 
 ATTEMPTS = 10
-"""How often a write is tried when others get in between (with several servers on one store)."""
+"""Maximum attempts of a write that conflicts with other servers on the same store."""
 
 _CONFLICT = 409
 
-_KEPT = (
+_SYSTEM_METADATA = (
     "uid",
     "creationTimestamp",
     "generation",
@@ -72,7 +72,7 @@ class Verbs:
             obj.pop("status", None)
         warnings = self._admission.prepare(call, obj, None)
         if not applied:
-            _own(call, None, obj)
+            _record_ownership(call, None, obj)
         warnings += self._admission.run_admission_policies(call, obj, None)
         name = metadata["name"]
         metadata["uid"] = uids.new()
@@ -97,11 +97,11 @@ class Verbs:
         return WriteResult(entry.value, entry.data, warnings, created=True)
 
     async def change(self, call: WriteRequest, change: Change) -> WriteResult:
-        """Replace an object by what ``change`` makes of a copy of it. Raises ApiError.
+        """Replace an object by the result of `change` for a copy of it. Raises ApiError.
 
-        Nothing is awaited between reading and writing, so that in one process no other write comes
-        between; ``change`` is called again where another process wrote meanwhile, or had written
-        what was not seen here yet.
+        There is no await between reading and writing, so within one process no other write comes
+        between them. `change` is called again if another process has written since, or had written
+        a change that this process had not seen yet.
         """
         resource = call.served.resource
         for _ in range(ATTEMPTS):
@@ -119,7 +119,7 @@ class Verbs:
         raise errors.conflict(resource.plural, resource.group, call.name)
 
     async def apply(self, call: WriteRequest, applied: Object) -> WriteResult:
-        """Server-side apply; creates the object if it is not there. Raises ApiError."""
+        """Apply an object (server-side apply). Create it if it does not exist. Raises ApiError."""
         options, served = call.options, call.served
         metadata = metadata_of(applied)
         metadata.setdefault("name", call.name)
@@ -151,7 +151,7 @@ class Verbs:
             written = await self._create(call, merged(None))
         else:
             written = await self.change(call, merged)
-        # Decoding what was applied warned of fields that the merged object has no more.
+        # The decoding of `applied` warned of fields that the merged object does not contain.
         warnings = tuple(dict.fromkeys((*warnings, *written.warnings)))
         return WriteResult(written.value, written.data, warnings, written.created)
 
@@ -167,12 +167,12 @@ class Verbs:
             raise errors.bad_request(message)
         tracked = metadata.get("managedFields")
         obj = self._part(call, new, before)
-        _keep_metadata(obj["metadata"], before["metadata"])
+        _restore_system_metadata(obj["metadata"], before["metadata"])
         warnings = self._admission.prepare(call, obj, before)
         if tracked and tracked != before["metadata"].get("managedFields"):
             obj["metadata"]["managedFields"] = tracked
         else:
-            _own(call, before, obj, cleared=tracked == [])
+            _record_ownership(call, before, obj, cleared=tracked == [])
         warnings += self._admission.run_admission_policies(call, obj, before)
         if served.generation and _spec(served, obj) != _spec(served, before):
             obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
@@ -188,7 +188,7 @@ class Verbs:
 
     @staticmethod
     def _part(call: WriteRequest, new: Object, before: Object) -> Object:
-        """Give the object after the part that the request may write was taken over."""
+        """Return the object with the part that the request may write."""
         match call.subresource:
             case "status":
                 metadata = _copy(before["metadata"])
@@ -224,9 +224,9 @@ class Verbs:
 
 
 def metadata_of(obj: Any) -> Object:
-    """Give an object's metadata, made if there is none. Raises ApiError."""
+    """Return an object's metadata, added if absent. Raises ApiError 400."""
     if not isinstance(obj, dict):
-        raise errors.bad_request("the object provided is no JSON object")
+        raise errors.bad_request("the object provided is not a JSON object")
     metadata = obj.get("metadata")
     if metadata is None:
         metadata = obj["metadata"] = {}
@@ -236,7 +236,7 @@ def metadata_of(obj: Any) -> Object:
 
 
 def mutable_copy(entry: Entry) -> Object:
-    """Give a copy of an object that may be changed."""
+    """Return a copy of an object that may be changed."""
     value: Object = msgspec.json.decode(entry.data)
     return value
 
@@ -250,13 +250,13 @@ def _copy(value: Any) -> Any:
 
 
 def _ordered(obj: Object) -> Object:
-    """Give the object with its head first, as everybody is used to read it."""
+    """Return the object with apiVersion, kind and metadata first, as is customary."""
     head: Object = {key: obj[key] for key in ("apiVersion", "kind", "metadata") if key in obj}
     return {**head, **obj}
 
 
 def _part_owned(call: WriteRequest, obj: Object) -> Object:
-    """Give the part of an object whose fields a request can own: the status, or all but it."""
+    """Return the part of an object that a request can own: the status, or everything else."""
     if call.subresource == "status":
         kept = {key: obj["metadata"][key] for key in ("managedFields",) if key in obj["metadata"]}
         return (
@@ -267,23 +267,25 @@ def _part_owned(call: WriteRequest, obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key != "status"}
 
 
-def _keep_metadata(metadata: Object, old: Object) -> None:
-    for field in _KEPT:
+def _restore_system_metadata(metadata: Object, old: Object) -> None:
+    for field in _SYSTEM_METADATA:
         if field in old:
             metadata[field] = old[field]
         else:
             metadata.pop(field, None)
 
 
-def _own(call: WriteRequest, before: Object | None, obj: Object, *, cleared: bool = False) -> None:
-    """Record who owns what the write changed."""
+def _record_ownership(
+    call: WriteRequest, before: Object | None, obj: Object, *, cleared: bool = False
+) -> None:
+    """Record the owner of the fields that the write changed."""
     metadata = obj["metadata"]
     if before is not None and not cleared and "managedFields" not in metadata:
-        kept = before["metadata"].get("managedFields")
-        if kept is not None:
-            metadata["managedFields"] = kept
+        previous = before["metadata"].get("managedFields")
+        if previous is not None:
+            metadata["managedFields"] = previous
     subresource = call.subresource if call.subresource in ("status", "scale") else ""
-    found = fields.update(
+    managed_fields = fields.update(
         _part_owned(call, before) if before is not None else None,
         _part_owned(call, obj),
         call.served.schema,
@@ -292,8 +294,8 @@ def _own(call: WriteRequest, before: Object | None, obj: Object, *, cleared: boo
         now=timestamps.now(),
         subresource=subresource,
     )
-    if found:
-        metadata["managedFields"] = found
+    if managed_fields:
+        metadata["managedFields"] = managed_fields
     else:
         metadata.pop("managedFields", None)
 

@@ -1,4 +1,4 @@
-"""What a write is about: whose, of what, and how."""
+"""Input and result of a write."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Object = dict[str, Any]
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Of one write, from the query."""
+    """Options of a write, from the query."""
 
     validation: str = "Warn"
-    """Unknown fields are an error (Strict), a warning (Warn), or nothing (Ignore)."""
+    """Unknown fields cause an error (Strict), a warning (Warn), or nothing (Ignore)."""
     dry_run: bool = False
     manager: str = "gatehouse"
-    """Who owns the fields that are written."""
+    """Field manager that owns the written fields."""
     force: bool = False
-    """Server-side apply takes fields from other managers."""
+    """True if server-side apply takes over fields of other managers."""
 
 
 DEFAULTS = Options()
@@ -41,12 +41,12 @@ class WriteRequest:
 
     @property
     def key(self) -> str:
-        """The object's key in the store."""
+        """Store key of the object."""
         return self.served.key(self.namespace, self.name)
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """What came of a write, and what to warn of."""
+    """Result of a write, with warnings."""
 
     value: Object
     data: bytes

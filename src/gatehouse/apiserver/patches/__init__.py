@@ -1,1 +1,3 @@
-"""Patches: JSON patch, JSON merge patch, strategic merge patch. Server-side apply: ``fields``."""
+"""Patches. :mod:`json` has JSON patch and JSON merge patch, :mod:`strategic` strategic merge patch.
+Server-side apply is in :mod:`gatehouse.apiserver.fields`. Never here: storage, HTTP.
+"""

@@ -8,13 +8,14 @@ import msgspec
 
 from gatehouse.apiserver.errors import ApiError, bad_request
 
-MOST_OPERATIONS = 10_000
-MOST_COPIED = 3 * 1024 * 1024
-"""Bytes that one patch may copy: a short patch that doubles itself would fill the memory."""
+MAX_OPERATIONS = 10_000
+MAX_COPIED_BYTES = 3 * 1024 * 1024
+"""Maximum number of bytes that one patch copies. A short patch could fill the memory by doubling.
+"""
 
 
 def merge(current: Any, patch: Any) -> Any:
-    """Merge as RFC 7396 says."""
+    """Apply a merge patch (RFC 7396). Neither argument is changed."""
     if not isinstance(patch, dict):
         return patch
     result = dict(current) if isinstance(current, dict) else {}
@@ -27,19 +28,19 @@ def merge(current: Any, patch: Any) -> Any:
 
 
 def patch(current: Any, operations: Any) -> Any:
-    """Give the patched object; neither argument is changed. Raises ApiError."""
+    """Apply a JSON patch. Neither argument is changed. Raises ApiError."""
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
-    if len(operations) > MOST_OPERATIONS:
-        message = f"the allowed maximum of operations in a JSON patch is {MOST_OPERATIONS}"
+    if len(operations) > MAX_OPERATIONS:
+        message = f"the allowed maximum of operations in a JSON patch is {MAX_OPERATIONS}"
         raise ApiError(413, "RequestEntityTooLarge", message)
     result, copied = _copy(current), 0
     for operation in operations:
         try:
             if operation["op"] == "copy":
                 copied += len(msgspec.json.encode(_get(result, _pointer(operation["from"]))))
-                if copied > MOST_COPIED:
-                    message = f"the JSON patch copies more than {MOST_COPIED} bytes"
+                if copied > MAX_COPIED_BYTES:
+                    message = f"the JSON patch copies more than {MAX_COPIED_BYTES} bytes"
                     raise ApiError(413, "RequestEntityTooLarge", message)
             result = _operate(result, operation)
         except (KeyError, IndexError, ValueError, TypeError, RecursionError) as error:
@@ -85,12 +86,12 @@ def _get(value: Any, steps: list[str]) -> Any:
     return value
 
 
-def _index(step: str, most: int) -> int:
-    """Read an index as RFC 6901 writes it, of at most ``most``."""
+def _index(step: str, maximum: int) -> int:
+    """Parse an array index (RFC 6901) of at most `maximum`. Raises ValueError, IndexError."""
     if not step.isascii() or not step.isdecimal() or (step[0] == "0" and step != "0"):
-        raise ValueError(f"{step!r} is no index")
-    if int(step) > most:
-        raise IndexError(f"there is no index {step}")
+        raise ValueError(f"{step!r} is not an array index")
+    if int(step) > maximum:
+        raise IndexError(f"array index {step} is out of range")
     return int(step)
 
 
@@ -108,7 +109,7 @@ def _set(document: Any, steps: list[str], value: Any, *, insert: bool) -> Any:
     elif isinstance(parent, dict):
         parent[last] = value
     else:
-        raise TypeError("nothing can be put into a plain value")
+        raise TypeError("cannot add to a scalar value")
     return document
 
 

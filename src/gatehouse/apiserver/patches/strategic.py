@@ -1,4 +1,4 @@
-"""Strategic merge patch: lists are merged as the schema of the kind says.
+"""Strategic merge patch: lists are merged as the schema of the kind defines.
 
 https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md
 """
@@ -21,7 +21,7 @@ _ORDER, _DELETE, _RETAIN, _PATCH = (
 
 
 def merge(current: Any, patch: Any, schema: Schema) -> Any:
-    """Give the patched value; neither argument is changed. Raises ApiError."""
+    """Apply a strategic merge patch. Neither argument is changed. Raises ApiError."""
     if not isinstance(patch, dict):
         return patch
     directive = patch.get(_PATCH)
@@ -31,8 +31,8 @@ def merge(current: Any, patch: Any, schema: Schema) -> Any:
         return {}
     result = dict(current) if isinstance(current, dict) else {}
     if _RETAIN in patch:
-        kept = set(patch[_RETAIN])
-        result = {key: value for key, value in result.items() if key in kept}
+        retained = set(patch[_RETAIN])
+        result = {key: value for key, value in result.items() if key in retained}
     for key, value in patch.items():
         if key.startswith(_DELETE):
             name = key[len(_DELETE) :]
@@ -87,19 +87,19 @@ def _list(current: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
 
 
 def _ordered(items: list[Any], order: list[Any], schema: Schema) -> list[Any]:
-    """Bring items into the order wanted; those that it does not name keep their place behind."""
+    """Sort items by `order`. Items that it does not name follow in their current order."""
     key = schema.get("x-kubernetes-patch-merge-key")
 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
-    wanted = [identity(item) for item in order]
-    named = [item for item in items if identity(item) in wanted]
-    named.sort(key=lambda item: wanted.index(identity(item)))
+    expected = [identity(item) for item in order]
+    named = [item for item in items if identity(item) in expected]
+    named.sort(key=lambda item: expected.index(identity(item)))
     sequence = iter(named)
     if len(named) == len(items):
         return named
-    others = [item for item in items if identity(item) not in wanted]
+    others = [item for item in items if identity(item) not in expected]
     return [*sequence, *others]
 
 
@@ -114,4 +114,4 @@ METADATA: Schema = {
         },
     },
 }
-"""How metadata is merged."""
+"""Merge keywords of metadata."""

@@ -1,12 +1,14 @@
-"""Role-based access control with Kubernetes' semantics: pure functions and one index in memory.
+"""Role-based access control with the semantics of Kubernetes.
 
-- :mod:`rules`: does a rule allow a request;
-- :mod:`coverage`: do rules contain other rules, so that nobody grants what they do not hold;
-- :mod:`authorizer`: roles and bindings by subject, decisions;
-- :mod:`aggregation`: ClusterRoles made of other ClusterRoles;
-- :mod:`validation`: what the four kinds may look like;
-- :mod:`admission`: who may write them;
-- :mod:`defaults`: the objects that a fresh server holds.
+- :mod:`rules`: whether a rule allows a request;
+- :mod:`coverage`: whether rules contain other rules, for the prevention of privilege escalation;
+- :mod:`authorizer`: decisions, with roles and bindings indexed by subject;
+- :mod:`aggregation`: aggregated ClusterRoles;
+- :mod:`validation`: validation of the four kinds;
+- :mod:`escalation`: admission of writes to the four kinds;
+- :mod:`data_planes`: admission of writes to workloads of data planes;
+- :mod:`defaults`: default roles and bindings.
 
-Objects are plain dicts as stored, and are never changed here. Never here: storage, HTTP, a clock.
+Pure functions, and one index in memory. Objects are plain dicts as stored, and are never changed
+here. Never here: storage, HTTP, a clock.
 """

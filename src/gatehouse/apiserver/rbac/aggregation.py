@@ -1,4 +1,4 @@
-"""ClusterRoles made of other ClusterRoles, selected by their labels."""
+"""Aggregated ClusterRoles: rules collected from ClusterRoles that label selectors match."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from gatehouse.apiserver.rbac.rules import Object, PolicyRule, values
 
 
 def selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector selects; an empty one selects everything."""
-    wanted = selector.get("matchLabels") or {}
-    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+    """Return whether a LabelSelector matches. An empty one matches everything."""
+    match_labels = selector.get("matchLabels") or {}
+    return all(labels.get(key) == value for key, value in match_labels.items()) and all(
         _meets(expression, labels) for expression in selector.get("matchExpressions") or ()
     )
 
 
 def union(role: Object, roles: Iterable[Object]) -> list[PolicyRule] | None:
-    """Give the rules that ``role`` gathers from ``roles``; None when it gathers none.
+    """Return the rules that `role` collects from `roles`; None if it does not aggregate.
 
-    Selector by selector, each with the roles by name, as Kubernetes' controller does it.
+    The order is that of Kubernetes' controller: by selector, then by role name.
     """
     rule = role.get("aggregationRule")
     if rule is None:
@@ -35,22 +35,22 @@ def union(role: Object, roles: Iterable[Object]) -> list[PolicyRule] | None:
     return gathered
 
 
-def settled(roles: Iterable[Object]) -> list[Object]:
-    """Give the ClusterRoles whose rules change when all aggregate until nothing changes.
+def changed_roles(roles: Iterable[Object]) -> list[Object]:
+    """Return the ClusterRoles whose rules change by complete aggregation.
 
-    One pass is not enough: ``admin`` gathers ``edit``, which gathers ``view``.
+    One pass is not enough: `admin` collects `edit`, which collects `view`.
     """
-    now = {role["metadata"]["name"]: role for role in roles}
+    current = {role["metadata"]["name"]: role for role in roles}
     changed: dict[str, Object] = {}
-    # Each pass carries rules one step further, and no path is longer than there are roles.
-    for _ in range(len(now)):
-        still = True
-        for name, role in now.items():
-            rules = union(role, now.values())
+    # Each pass carries rules one step further, and no path is longer than the number of roles.
+    for _ in range(len(current)):
+        stable = True
+        for name, role in current.items():
+            rules = union(role, current.values())
             if rules is not None and rules != values(role, "rules"):
-                now[name] = changed[name] = {**role, "rules": rules}
-                still = False
-        if still:
+                current[name] = changed[name] = {**role, "rules": rules}
+                stable = False
+        if stable:
             break
     return list(changed.values())
 

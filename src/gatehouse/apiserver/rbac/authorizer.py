@@ -1,7 +1,6 @@
-"""Decisions: roles and bindings, indexed by subject.
+"""Authorizer: roles, and bindings indexed by subject.
 
-A decision looks at the user's own bindings and no others, so it costs the same however many other
-users there are.
+A decision reads only the bindings of the user, so its cost does not depend on other users.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from gatehouse.apiserver.rbac.rules import (
 )
 
 MASTERS = "system:masters"
-"""Members may do anything, whatever roles and bindings say."""
+"""Group whose members may do anything, whatever roles and bindings say."""
 
 ROLES = frozenset({"Role", "ClusterRole"})
 BINDINGS = frozenset({"RoleBinding", "ClusterRoleBinding"})
@@ -31,37 +30,37 @@ BINDINGS = frozenset({"RoleBinding", "ClusterRoleBinding"})
 Key = tuple[str, str]
 """Namespace (empty for the cluster) and name."""
 Subject = tuple[str, str, str]
-"""The binding's namespace, ``User`` or ``Group``, and the name."""
+"""Namespace of the binding, `User` or `Group`, and name."""
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """One binding, as it reaches one of its subjects."""
+    """One binding for one of its subjects."""
 
     binding: Key
     kind: str
-    """Of the role."""
+    """Kind of the role."""
     role: Key
     source: str
-    """For the reason of a decision."""
+    """Description of the binding for the reason of a decision."""
 
 
 class Authorizer:
-    """Holds the four kinds and decides by them."""
+    """Index of the four kinds, and decisions based on it."""
 
-    def __init__(self, remembered: int = 10_000) -> None:
-        """Remember up to so many decisions, until something changes."""
+    def __init__(self, cache_size: int = 10_000) -> None:
+        """Cache up to `cache_size` decisions. Any change of an object clears the cache."""
         self._roles: dict[Key, list[PolicyRule]] = {}
         self._grants: dict[Subject, dict[str, Grant]] = {}
         """By subject, then by the name of the binding."""
         self._subjects: dict[Key, tuple[Subject, ...]] = {}
-        """By binding: where it stands in the index."""
+        """Subjects under which each binding is indexed."""
         self._decisions: dict[tuple[str, tuple[str, ...], Attributes], tuple[bool, str]] = {}
-        self._remembered = remembered
+        self._cache_size = cache_size
 
     def set(self, kind: str, namespace: str, name: str, obj: Object | None) -> None:
-        """Take an object as it is now; None: it is gone."""
+        """Add or replace an object; None removes it."""
         if kind not in ROLES | BINDINGS or kind.startswith("Cluster") == bool(namespace):
-            raise ValueError(f"no {kind} in namespace {namespace!r}")
+            raise ValueError(f"{kind} must not be in namespace {namespace!r}")
         self._decisions.clear()
         key = (namespace, name)
         if kind in BINDINGS:
@@ -73,46 +72,50 @@ class Authorizer:
         else:
             self._roles[key] = values(obj, "rules")
 
-    def authorize(self, user: User, wanted: Attributes) -> tuple[bool, str]:
-        """Decide, with the reason; an empty reason: nothing allows it."""
+    def authorize(self, user: User, attributes: Attributes) -> tuple[bool, str]:
+        """Return whether a request is allowed, and the reason. The reason is empty if no rule
+        matches.
+        """
         if MASTERS in user.groups:
             return True, ""
-        key = (user.name, user.groups, wanted)
+        key = (user.name, user.groups, attributes)
         decision = self._decisions.get(key)
         if decision is None:
-            decision = self._decide(user, wanted)
-            if len(self._decisions) >= self._remembered:
+            decision = self._decide(user, attributes)
+            if len(self._decisions) >= self._cache_size:
                 self._decisions.clear()
             self._decisions[key] = decision
         return decision
 
     def rules_for(self, user: User, namespace: str) -> list[PolicyRule]:
-        """Give what a user holds in a namespace; empty: in the cluster. Not to be changed."""
+        """Return the rules of a user in a namespace, or cluster-wide if it is empty. Do not modify
+        them.
+        """
         if MASTERS in user.groups:
             return list(EVERYTHING)
-        grants = self._reaching(user, namespace)
+        grants = self._grants_for(user, namespace)
         return [rule for grant in grants for rule in self._roles.get(grant.role, ())]
 
     def rules_of(self, role_ref: Object, namespace: str) -> list[PolicyRule] | None:
-        """Give the rules of the role a binding in ``namespace`` refers to; None: there is none."""
+        """Return the rules of a role that a binding in `namespace` refers to; None if not found."""
         key = _referenced(role_ref, namespace)
         return None if key is None else self._roles.get(key)
 
-    def _decide(self, user: User, wanted: Attributes) -> tuple[bool, str]:
+    def _decide(self, user: User, attributes: Attributes) -> tuple[bool, str]:
         missing: dict[str, None] = {}
-        # A URL belongs to no namespace, so only the cluster's bindings speak of it.
-        for grant in self._reaching(user, "" if wanted.path else wanted.namespace):
+        # A URL has no namespace, so only ClusterRoleBindings apply.
+        for grant in self._grants_for(user, "" if attributes.path else attributes.namespace):
             rules = self._roles.get(grant.role)
             if rules is None:
                 what = f"{grant.kind.lower()}.{GROUP} {quoted(grant.role[1])} not found"
                 missing[what] = None
-            elif any_allows(rules, wanted):
+            elif any_allows(rules, attributes):
                 return True, f"RBAC: allowed by {grant.source}"
         if not missing:
             return False, ""
         return False, f"RBAC: {next(iter(missing)) if len(missing) == 1 else _joined(missing)}"
 
-    def _reaching(self, user: User, namespace: str) -> Iterator[Grant]:
+    def _grants_for(self, user: User, namespace: str) -> Iterator[Grant]:
         seen: set[Key] = set()
         subjects = [("User", user.name), *(("Group", group) for group in user.groups)]
         for scope in ("", namespace) if namespace else ("",):
@@ -152,12 +155,12 @@ def _referenced(role_ref: Object, namespace: str) -> Key | None:
     kind, name = role_ref.get("kind"), role_ref.get("name", "")
     if kind == "ClusterRole":
         return "", name
-    # A ClusterRoleBinding has no namespace in which a Role could be found.
+    # A ClusterRoleBinding has no namespace in which to look up a Role.
     return (namespace, name) if kind == "Role" and namespace else None
 
 
 def _subject(subject: Object, namespace: str) -> tuple[Subject, str] | None:
-    """Give the key of a subject and how it is shown; None for one that is nobody."""
+    """Return the key of a subject and its description; None for an invalid subject."""
     kind, name = subject.get("kind", ""), subject.get("name", "")
     if kind in ("User", "Group") and name:
         return (namespace, kind, name), f"{kind} {quoted(name)}"

@@ -1,7 +1,7 @@
-"""Whether rules contain other rules: nobody grants what they do not hold themselves.
+"""Containment of rules, for the prevention of privilege escalation.
 
-The wanted rules are broken into atoms of one verb, group, resource and name (or one verb and URL).
-An atom is held when one single rule of the owner contains it; that loses nothing, as an atom
+The requested rules are split into atoms of one verb, group, resource and name (or one verb and
+URL). An atom is covered if a single rule of the owner contains it. This is exact, because an atom
 cannot be split between two rules.
 """
 
@@ -22,13 +22,13 @@ from gatehouse.apiserver.rbac.rules import (
 )
 
 MAX_ATOMS = 5_000
-"""How many atoms one question is broken into.
+"""Maximum number of atoms per check.
 
-A small request can ask for billions of them. A rule beyond the limit counts as not held, unless
-one rule of the owner contains it whole; real roles have some hundreds.
+A small request can ask for billions of atoms. A rule beyond the limit counts as not covered, unless
+one rule of the owner contains it completely. Real roles have some hundreds.
 """
 
-_SHOWN = (
+_FIELD_LABELS = (
     ("APIGroups", "apiGroups"),
     ("Resources", "resources"),
     ("NonResourceURLs", "nonResourceURLs"),
@@ -37,42 +37,44 @@ _SHOWN = (
 )
 
 
-def covers(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> bool:
-    """Whether whoever holds ``owner`` holds everything in ``wanted``."""
-    return not uncovered(owner, wanted)
+def covers(owner: Iterable[PolicyRule], requested: Iterable[PolicyRule]) -> bool:
+    """Return whether the rules `owner` contain all rules `requested`."""
+    return not uncovered(owner, requested)
 
 
-def uncovered(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """Give the atoms of ``wanted`` that ``owner`` does not hold, in the order of ``wanted``."""
-    held, missing, left = list(owner), list[PolicyRule](), MAX_ATOMS
-    for rule in wanted:
-        if any(contains(one, rule) for one in held):
+def uncovered(owner: Iterable[PolicyRule], requested: Iterable[PolicyRule]) -> list[PolicyRule]:
+    """Return the atoms of `requested` that `owner` does not contain, in their order."""
+    owned, uncovered_rules, remaining = list(owner), list[PolicyRule](), MAX_ATOMS
+    for rule in requested:
+        if any(contains(one, rule) for one in owned):
             continue
         count = _count(rule)
-        if count > left:
-            missing.append(rule)
+        if count > remaining:
+            uncovered_rules.append(rule)
             continue
-        left -= count
-        missing += (atom for atom in atoms(rule) if not any(contains(one, atom) for one in held))
-    return missing
+        remaining -= count
+        uncovered_rules += (
+            atom for atom in atoms(rule) if not any(contains(one, atom) for one in owned)
+        )
+    return uncovered_rules
 
 
-def contains(rule: PolicyRule, wanted: PolicyRule) -> bool:
-    """Whether one rule contains all of another one."""
+def contains(rule: PolicyRule, requested: PolicyRule) -> bool:
+    """Return whether one rule contains another rule completely."""
     urls, resources = values(rule, "nonResourceURLs"), values(rule, "resources")
-    names, wanted_names = values(rule, "resourceNames"), values(wanted, "resourceNames")
+    names, wanted_names = values(rule, "resourceNames"), values(requested, "resourceNames")
     return (
-        _includes(values(rule, "verbs"), values(wanted, "verbs"))
-        and _includes(values(rule, "apiGroups"), values(wanted, "apiGroups"))
-        and all(grants_resource(resources, one) for one in values(wanted, "resources"))
-        and all(grants_url(urls, one) for one in values(wanted, "nonResourceURLs"))
-        # No names means all of them, which a list of names never contains.
+        _includes(values(rule, "verbs"), values(requested, "verbs"))
+        and _includes(values(rule, "apiGroups"), values(requested, "apiGroups"))
+        and all(grants_resource(resources, one) for one in values(requested, "resources"))
+        and all(grants_url(urls, one) for one in values(requested, "nonResourceURLs"))
+        # No names means all names, which a list of names never contains.
         and (not names or (bool(wanted_names) and set(wanted_names) <= set(names)))
     )
 
 
 def atoms(rule: PolicyRule) -> Iterator[PolicyRule]:
-    """Break a rule into rules of one verb and one thing each; together they say the same."""
+    """Split a rule into equivalent rules of one verb and one resource or URL each."""
     names = [[name] for name in values(rule, "resourceNames")]
     for group, resource, verb, name in product(
         values(rule, "apiGroups"), values(rule, "resources"), values(rule, "verbs"), names or [[]]
@@ -84,7 +86,7 @@ def atoms(rule: PolicyRule) -> Iterator[PolicyRule]:
 
 
 def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """Join rules about one same resource (and name), which differ by verbs only."""
+    """Merge rules for the same resource (and name) that differ only by verbs."""
     joined: list[PolicyRule] = []
     by_thing: dict[tuple[str, ...], PolicyRule] = {}
     for rule in rules:
@@ -99,9 +101,9 @@ def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
     return joined
 
 
-def refusal(user: User, missing: Iterable[PolicyRule]) -> str:
-    """Say which rules ``user`` grants without holding them, in Kubernetes' words."""
-    lines = sorted({_shown(rule) for rule in compact(missing)})
+def escalation_message(user: User, uncovered_rules: Iterable[PolicyRule]) -> str:
+    """Return Kubernetes' message about rules that `user` grants without holding them."""
+    lines = sorted({_format(rule) for rule in compact(uncovered_rules)})
     return (
         f"user {quoted(user.name)} (groups={_list(user.groups)}) is attempting to grant RBAC "
         "permissions not currently held:\n" + "\n".join(lines)
@@ -109,12 +111,12 @@ def refusal(user: User, missing: Iterable[PolicyRule]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote text as messages show it."""
+    """Quote a text for messages."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def _includes(held: Sequence[str], wanted: Sequence[str]) -> bool:
-    return ALL in held or set(wanted) <= set(held)
+def _includes(owned: Sequence[str], requested: Sequence[str]) -> bool:
+    return ALL in owned or set(requested) <= set(owned)
 
 
 def _count(rule: PolicyRule) -> int:
@@ -134,8 +136,10 @@ def _one_thing(rule: PolicyRule) -> tuple[str, ...] | None:
     return (groups[0], resources[0], *names)
 
 
-def _shown(rule: PolicyRule) -> str:
-    parts = [f"{label}:{_list(values(rule, field))}" for label, field in _SHOWN if rule.get(field)]
+def _format(rule: PolicyRule) -> str:
+    parts = [
+        f"{label}:{_list(values(rule, field))}" for label, field in _FIELD_LABELS if rule.get(field)
+    ]
     return f"{{{', '.join(parts)}}}"
 
 

@@ -1,7 +1,8 @@
-"""The roles and bindings that a fresh server holds, and how a server brings old ones up to date.
+"""Default roles and bindings of a new server, and their update at start.
 
-Names and meaning of the general ones are Kubernetes' (Default Roles and Role Bindings), cut down
-to what is served here. Gatehouse's own parts get what their code asks for.
+The general ones have the names and meaning of Kubernetes (Default Roles and Role Bindings), limited
+to resources that this server serves. Roles of Gatehouse's own components contain the permissions
+that their code uses.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _and(resources: str, subresource: str) -> str:
 
 
 _EVENTS_WRITER = _rule("create patch", (_CORE, _EVENTS), "events")
-"""Patched to count a note that repeats itself."""
+"""Includes patch: a repeated Event is counted by a patch."""
 
 _VIEW = (
     _rule(_READ, _CORE, _and("namespaces pods services", "status")),
@@ -91,7 +92,7 @@ _VIEW = (
     _rule(_READ, _GATEWAY_API, "referencegrants"),
     _rule(_READ, (_NGINX, _GATEHOUSE), ALL),
 )
-"""No Secrets: reading those is as good as being whoever they belong to."""
+"""Excludes Secrets: reading a token there gives the rights of its owner."""
 
 _EDIT = (
     _rule(_READ, _CORE, "secrets"),
@@ -105,12 +106,12 @@ _EDIT = (
     _rule(_BOTH, _COORDINATION, "leases"),
     _rule(_WRITE, _GATEWAY_API, f"{_OF_GATEWAYS} referencegrants"),
 )
-"""No Endpoints and EndpointSlices: who writes those reaches other namespaces' Pods."""
+"""Excludes Endpoints and EndpointSlices: writing them gives access to Pods of other namespaces."""
 
 _ADMIN = (
     _rule("create", _AUTHORIZATION, "localsubjectaccessreviews"),
     _rule(_BOTH, GROUP, "roles rolebindings"),
-    # These reach past the namespace: raw proxy configuration, and upstreams with credentials.
+    # These reach beyond the namespace: raw proxy configuration, and upstreams with credentials.
     _rule(_WRITE, (_NGINX, _GATEHOUSE), ALL),
     _rule(_BOTH, _PROXY, ALL),
 )
@@ -120,12 +121,12 @@ _OF_NGINX = (
     "ratelimitpolicies snippetsfilters snippetspolicies upstreamsettingspolicies"
 )
 
-_MADE = "configmaps secrets serviceaccounts services"
+_OWNED = "configmaps secrets serviceaccounts services"
 
 _CONTROLLER = (
     _rule(_FOLLOW, _CORE, "namespaces nodes"),
     _rule(_FOLLOW, _DEFINITIONS, "customresourcedefinitions"),
-    _rule(_READ, _CORE, _MADE),
+    _rule(_READ, _CORE, _OWNED),
     _rule(_READ, _APPS, "daemonsets deployments"),
     _rule(_READ, _AUTOSCALING, "horizontalpodautoscalers"),
     _rule(_READ, _POLICY, "poddisruptionbudgets"),
@@ -138,7 +139,7 @@ _CONTROLLER = (
     _rule(_FOLLOW, _GATEHOUSE, "dataplanes externalloadbalancers"),
     _rule(_READ, _GATEHOUSE, "hostedapiservers"),
     _rule(_READ, _PROXY, "upstreamclusters"),
-    _rule("create update delete", _CORE, _MADE),
+    _rule("create update delete", _CORE, _OWNED),
     _rule("create update delete", _APPS, "daemonsets deployments"),
     _rule("create update delete", _AUTOSCALING, "horizontalpodautoscalers"),
     _rule("create update delete", _POLICY, "poddisruptionbudgets"),
@@ -156,7 +157,7 @@ _CONTROLLER = (
     _rule("create", _AUTHENTICATION, "tokenreviews"),
     _EVENTS_WRITER,
 )
-"""Held to what the controller's own tables say by a test, which knows both."""
+"""A test compares this list with the tables of the controller."""
 
 _NODE = (
     _rule(_READ, _CORE, "pods services"),
@@ -193,7 +194,7 @@ _AGGREGATED: dict[str, tuple[tuple[PolicyRule, ...], str]] = {
     "edit": (_EDIT, "admin"),
     "view": (_VIEW, "edit"),
 }
-"""By name: what the role adds, and the role that gathers it."""
+"""By name: the rules that the role adds, and the role that collects them."""
 
 _BINDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "cluster-admin": (("Group", MASTERS),),
@@ -207,11 +208,11 @@ _BINDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     CONTROLLER: (("User", CONTROLLER),),
     NODE: (("User", NODE),),
 }
-"""By name, which is also that of the ClusterRole."""
+"""Subjects by name of the binding, which is also the name of the ClusterRole."""
 
 
 def objects() -> list[Object]:
-    """Give the default objects, roles first; those that aggregate have no rules yet."""
+    """Return the default objects, roles first. Aggregated roles have no rules yet."""
     roles = [_object("ClusterRole", name, rules=list(rules)) for name, rules in _ROLES.items()]
     for name, (rules, gatherer) in _AGGREGATED.items():
         roles.append(_aggregated(name, gatherer))
@@ -230,47 +231,47 @@ def objects() -> list[Object]:
     return copy.deepcopy(roles + bindings)
 
 
-def reconcile(current: Object | None, wanted: Object) -> Object | None:
-    """Give a default object as it is to be written at start; None: nothing to do.
+def reconcile(current: Object | None, desired: Object) -> Object | None:
+    """Return a default object as it must be written at start; None if nothing changes.
 
-    What an administrator added stays; what is missing comes back, unless the object says
-    ``autoupdate: "false"``. When the roleRef differs, ``wanted`` is given as it is: roleRefs do
-    not change, so the old binding is to be deleted first.
+    Additions of an administrator stay. Missing items are restored, unless the object has
+    `autoupdate: "false"`. If the roleRef differs, `desired` is returned unchanged: a roleRef is
+    immutable, so the caller must delete the old binding first.
     """
     if current is None:
-        return copy.deepcopy(wanted)
-    kind = wanted["kind"]
+        return copy.deepcopy(desired)
+    kind = desired["kind"]
     before = with_defaults(kind, copy.deepcopy(current))
     if (before["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
         return None
-    if before.get("roleRef") != wanted.get("roleRef"):
-        return copy.deepcopy(wanted)
+    if before.get("roleRef") != desired.get("roleRef"):
+        return copy.deepcopy(desired)
     after = {**before, "metadata": {**before["metadata"]}}
     for field in ("labels", "annotations"):
         own = before["metadata"].get(field) or {}
-        after["metadata"][field] = {**wanted["metadata"].get(field, {}), **own}
+        after["metadata"][field] = {**desired["metadata"].get(field, {}), **own}
     if kind.endswith("Binding"):
-        _add_missing(after, wanted, "subjects")
+        _add_missing(after, desired, "subjects")
     else:
-        _reconcile_rules(after, wanted)
+        _reconcile_rules(after, desired)
     return None if after == before else after
 
 
-def _reconcile_rules(after: Object, wanted: Object) -> None:
-    missing = uncovered(values(after, "rules"), values(wanted, "rules"))
+def _reconcile_rules(after: Object, desired: Object) -> None:
+    missing = uncovered(values(after, "rules"), values(desired, "rules"))
     if missing:
         after["rules"] = values(after, "rules") + compact(missing)
-    if "aggregationRule" not in wanted:
+    if "aggregationRule" not in desired:
         after.pop("aggregationRule", None)
         return
     rule = {**(after.get("aggregationRule") or {})}
-    _add_missing(rule, wanted["aggregationRule"], "clusterRoleSelectors")
+    _add_missing(rule, desired["aggregationRule"], "clusterRoleSelectors")
     after["aggregationRule"] = rule
 
 
-def _add_missing(after: Object, wanted: Object, field: str) -> None:
+def _add_missing(after: Object, desired: Object, field: str) -> None:
     own = values(after, field)
-    missing = [copy.deepcopy(one) for one in values(wanted, field) if one not in own]
+    missing = [copy.deepcopy(one) for one in values(desired, field) if one not in own]
     if missing:
         after[field] = own + missing
 

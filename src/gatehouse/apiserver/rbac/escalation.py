@@ -1,13 +1,14 @@
-"""Who may write roles and bindings: only who holds what they grant, or may escalate or bind.
+"""Prevention of privilege escalation by writes to roles and bindings.
 
-Otherwise whoever may write a RoleBinding could make themselves administrator.
+A writer must hold all granted permissions, or have the verb `escalate` or `bind`. Otherwise a user
+with write access to RoleBindings could become administrator.
 """
 
 from __future__ import annotations
 
 from gatehouse.apiserver.errors import ApiError, bad_request, not_found
 from gatehouse.apiserver.rbac.authorizer import BINDINGS, MASTERS, ROLES, Authorizer
-from gatehouse.apiserver.rbac.coverage import covers, refusal, uncovered
+from gatehouse.apiserver.rbac.coverage import covers, escalation_message, uncovered
 from gatehouse.apiserver.rbac.rules import (
     EVERYTHING,
     GROUP,
@@ -20,18 +21,18 @@ from gatehouse.apiserver.rbac.rules import (
 
 PLURALS = {kind: f"{kind.lower()}s" for kind in ROLES | BINDINGS}
 
-_HOUSEKEEPING = ("ownerReferences", "finalizers", "selfLink", "managedFields")
-"""Metadata that the garbage collector changes, which grants nothing."""
+_UNPRIVILEGED_METADATA = ("ownerReferences", "finalizers", "selfLink", "managedFields")
+"""Metadata that the garbage collector changes and that grants nothing."""
 
 
 def check_write(
     authorizer: Authorizer, user: User, kind: str, obj: Object, old: Object | None = None
 ) -> None:
-    """Pass when ``user`` may create ``obj`` or make it of ``old``; else raise ApiError 403 or 404.
+    """Check that `user` may create `obj`, or write it in place of `old`.
 
-    ``obj`` has its defaults filled in, and its namespace.
+    `obj` must have its defaults and its namespace. Raises ApiError 403 or 404.
     """
-    if MASTERS in user.groups or (old is not None and _only_housekeeping(obj, old)):
+    if MASTERS in user.groups or (old is not None and _only_unprivileged_changes(obj, old)):
         return
     if kind in ROLES:
         _check_role(authorizer, user, kind, obj, old)
@@ -49,12 +50,12 @@ def _check_role(
     escalate = Attributes("escalate", GROUP, PLURALS[kind], namespace=namespace, name=name)
     if authorizer.authorize(user, escalate)[0]:
         return
-    held = authorizer.rules_for(user, namespace)
-    _confirm(user, kind, obj, held, values(obj, "rules"))
-    # Selectors gather whatever comes to bear their labels, so they are worth everything.
+    owned = authorizer.rules_for(user, namespace)
+    _check_covered(user, kind, obj, owned, values(obj, "rules"))
+    # Selectors also match roles that get their labels later, so they count as all permissions.
     if _aggregates(obj) or (old is not None and _aggregates(old)):
         message = "must have cluster-admin privileges to use the aggregationRule"
-        if not covers(held, EVERYTHING):
+        if not covers(owned, EVERYTHING):
             raise _forbidden(kind, obj, message)
 
 
@@ -67,18 +68,18 @@ def _check_binding(authorizer: Authorizer, user: User, kind: str, obj: Object) -
     bind = Attributes("bind", group, plural, namespace=namespace, name=name)
     if authorizer.authorize(user, bind)[0]:
         return
-    wanted = authorizer.rules_of(ref, namespace)
-    if wanted is None:
+    requested = authorizer.rules_of(ref, namespace)
+    if requested is None:
         raise not_found(plural, GROUP, name)
-    _confirm(user, kind, obj, authorizer.rules_for(user, namespace), wanted)
+    _check_covered(user, kind, obj, authorizer.rules_for(user, namespace), requested)
 
 
-def _confirm(
-    user: User, kind: str, obj: Object, held: list[PolicyRule], wanted: list[PolicyRule]
+def _check_covered(
+    user: User, kind: str, obj: Object, owned: list[PolicyRule], requested: list[PolicyRule]
 ) -> None:
-    missing = uncovered(held, wanted)
+    missing = uncovered(owned, requested)
     if missing:
-        raise _forbidden(kind, obj, refusal(user, missing))
+        raise _forbidden(kind, obj, escalation_message(user, missing))
 
 
 def _forbidden(kind: str, obj: Object, why: str) -> ApiError:
@@ -92,10 +93,12 @@ def _aggregates(role: Object) -> bool:
     return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
-def _only_housekeeping(obj: Object, old: Object) -> bool:
-    return _substance(obj) == _substance(old)
+def _only_unprivileged_changes(obj: Object, old: Object) -> bool:
+    return _privileged_part(obj) == _privileged_part(old)
 
 
-def _substance(obj: Object) -> Object:
-    kept = {key: value for key, value in obj["metadata"].items() if key not in _HOUSEKEEPING}
+def _privileged_part(obj: Object) -> Object:
+    kept = {
+        key: value for key, value in obj["metadata"].items() if key not in _UNPRIVILEGED_METADATA
+    }
     return {**obj, "metadata": kept}

@@ -1,7 +1,7 @@
-"""What one PolicyRule allows.
+"""Evaluation of one PolicyRule.
 
-The meaning of verbs, groups, resources, names and URLs is that of Kubernetes' RBAC authorizer
-(``rbac.authorization.k8s.io/v1``, PolicyRule).
+Verbs, groups, resources, names and URLs have the meaning of Kubernetes' RBAC authorizer
+(`rbac.authorization.k8s.io/v1`, PolicyRule).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 Object = dict[str, Any]
 PolicyRule = dict[str, Any]
-"""``verbs`` with ``apiGroups``, ``resources``, ``resourceNames``; or with ``nonResourceURLs``."""
+"""`verbs` with `apiGroups`, `resources` and `resourceNames`, or with `nonResourceURLs`."""
 
 GROUP = "rbac.authorization.k8s.io"
 ALL = "*"
@@ -22,23 +22,23 @@ EVERYTHING: tuple[PolicyRule, ...] = (
     {"verbs": [ALL], "apiGroups": [ALL], "resources": [ALL]},
     {"verbs": [ALL], "nonResourceURLs": [ALL]},
 )
-"""The rules of somebody who may do anything."""
+"""Rules that allow everything."""
 
 
 class User(Protocol):
-    """Who asks, as far as RBAC cares."""
+    """User attributes that RBAC needs."""
 
     @property
     def name(self) -> str:
-        """Such as ``system:serviceaccount:default:builder``."""
+        """Such as `system:serviceaccount:default:builder`."""
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Such as ``system:authenticated``."""
+        """Such as `system:authenticated`."""
 
 
 class Attributes(msgspec.Struct, frozen=True):
-    """What is asked for."""
+    """Attributes of a request to authorize."""
 
     verb: str
     group: str = ""
@@ -46,47 +46,47 @@ class Attributes(msgspec.Struct, frozen=True):
     """Plural, without the subresource."""
     subresource: str = ""
     namespace: str = ""
-    """Empty for a resource of the cluster, or of all namespaces."""
+    """Empty for a cluster-scoped resource, or for all namespaces."""
     name: str = ""
     path: str = ""
-    """Set for a URL that is no resource: then only it and the verb (``get``) count."""
+    """Set for a non-resource URL. Then only the path and the verb (`get`) count."""
 
 
 def values(obj: Object, field: str) -> list[Any]:
-    """Give one list of a rule, or of a role; absent and null are empty."""
+    """Return a list field of a rule or role. Absent and null are empty."""
     return obj.get(field) or []
 
 
-def allows(rule: PolicyRule, wanted: Attributes) -> bool:
-    """Whether a rule allows a request."""
-    if not grants(values(rule, "verbs"), wanted.verb):
+def allows(rule: PolicyRule, attributes: Attributes) -> bool:
+    """Return whether a rule allows a request."""
+    if not grants(values(rule, "verbs"), attributes.verb):
         return False
-    if wanted.path:
-        return grants_url(values(rule, "nonResourceURLs"), wanted.path)
-    resource = wanted.resource
-    if wanted.subresource:
-        resource = f"{resource}/{wanted.subresource}"
+    if attributes.path:
+        return grants_url(values(rule, "nonResourceURLs"), attributes.path)
+    resource = attributes.resource
+    if attributes.subresource:
+        resource = f"{resource}/{attributes.subresource}"
     return (
-        grants(values(rule, "apiGroups"), wanted.group)
+        grants(values(rule, "apiGroups"), attributes.group)
         and grants_resource(values(rule, "resources"), resource)
-        and _grants_name(values(rule, "resourceNames"), wanted.name)
+        and _grants_name(values(rule, "resourceNames"), attributes.name)
     )
 
 
-def any_allows(rules: Iterable[PolicyRule], wanted: Attributes) -> bool:
-    """Whether one of the rules allows a request."""
-    return any(allows(rule, wanted) for rule in rules)
+def any_allows(rules: Iterable[PolicyRule], attributes: Attributes) -> bool:
+    """Return whether one of the rules allows a request."""
+    return any(allows(rule, attributes) for rule in rules)
 
 
 def grants(granted: Collection[str], value: str) -> bool:
-    """Whether a verb or an API group is among those granted."""
+    """Return whether a verb or an API group is among those granted."""
     return ALL in granted or value in granted
 
 
 def grants_resource(granted: Collection[str], resource: str) -> bool:
-    """Whether a resource is among those granted: ``pods``, ``pods/log``, ``*/log``, ``*``.
+    """Return whether a resource is among those granted: `pods`, `pods/log`, `*/log`, `*`.
 
-    ``pods`` does not grant ``pods/log``, and ``*`` grants every subresource.
+    `pods` does not grant `pods/log`. `*` grants every subresource.
     """
     if grants(granted, resource):
         return True
@@ -95,12 +95,12 @@ def grants_resource(granted: Collection[str], resource: str) -> bool:
 
 
 def grants_url(granted: Iterable[str], url: str) -> bool:
-    """Whether a URL is among those granted, each exact or with a ``*`` at its end."""
+    """Return whether a URL is among those granted, each exact or with a trailing `*`."""
     return any(
         one == url or (one.endswith(ALL) and url.startswith(one.rstrip(ALL))) for one in granted
     )
 
 
 def _grants_name(granted: Collection[str], name: str) -> bool:
-    # A list, a create and a deletecollection have no name: no list of names ever allows them.
+    # List, create and deletecollection have no name, so no list of names ever allows them.
     return not granted or (name != "" and name in granted)

@@ -1,6 +1,6 @@
-"""What Roles, ClusterRoles and their bindings may look like, with Kubernetes' messages.
+"""Validation of Roles, ClusterRoles and their bindings, with the messages of Kubernetes.
 
-The fields' types are the schema's business; here is what a schema cannot say.
+Schemas check the types of fields. This module checks everything else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SUBDOMAIN = (
 
 
 def with_defaults(kind: str, obj: Object) -> Object:
-    """Fill in the API group of a binding's role and subjects."""
+    """Set the default API group of the role and the subjects of a binding."""
     if not kind.endswith("Binding"):
         return obj
     filled = {**obj}
@@ -35,7 +35,7 @@ def with_defaults(kind: str, obj: Object) -> Object:
 
 
 def validate(kind: str, obj: Object, old: Object | None = None) -> list[Cause]:
-    """Give what is wrong with an object of one of the four kinds, with its defaults filled in."""
+    """Return the violations of an object of one of the four kinds. It must have its defaults."""
     namespaced = not kind.startswith("Cluster")
     if not kind.endswith("Binding"):
         rules = values(obj, "rules")

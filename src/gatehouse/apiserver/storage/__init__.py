@@ -1,6 +1,10 @@
-"""Where objects are kept: one interface, two engines.
+"""Storage of objects: one interface, two engines.
 
-:mod:`store` holds the newest state and the recent past in memory and serves readers and watches;
-:mod:`sqlite` (one process, one file) and :mod:`etcd` (several servers) are the engines under it.
-:mod:`encryption` seals what must not lie readable on a disk.
+- :mod:`store`: current state and recent history in memory, for readers and watches;
+  :mod:`entries`: entries, events and watches;
+- :mod:`sqlite` (one process, one file) and :mod:`etcd` (several servers): the engines;
+  :mod:`factory`: opens a store by its address;
+- :mod:`encryption`: encryption at rest; :mod:`backup`: backup and restore.
+
+Never here: the meaning of keys and objects.
 """

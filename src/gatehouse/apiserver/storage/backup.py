@@ -1,8 +1,8 @@
-"""Backups, and moving objects from one engine to another.
+"""Backup and restore, and migration between engines.
 
-A backup is a text: a line about it, then a line for every object. Values that are sealed stay
-sealed; who restores them needs the same keys. What is restored continues at revisions far behind
-those of the backup, so that clients which saw later ones begin anew instead of missing changes.
+A backup is a text file with a header line and one line per object. Encrypted values stay encrypted;
+a restore needs the same keys. Restored objects continue at revisions far above those of the backup.
+Clients that have seen later revisions therefore list again instead of missing changes.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from gatehouse.apiserver.storage.factory import FILE, locked
 from gatehouse.apiserver.storage.sqlite.log import Log, Row
 
 REVISION_GAP = 1_000_000
-"""By how much revisions jump at a restore: more than could have been written since the backup."""
+"""Increase of revisions at a restore: more than the number of writes since the backup."""
 
 FORMAT = "gatehouse-backup/v1"
 MAX_CONCURRENT_WRITES = 64
-"""Writes to etcd that are under way at a time."""
+"""Maximum number of concurrent writes to etcd."""
 
 
 class TransferError(Exception):
-    """A backup that cannot be read, or a target that is not empty."""
+    """An unreadable backup, or a target that is not empty."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One object as it lies in storage."""
+    """One object in its stored form."""
 
     key: str
     revision: int
@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 async def read(address: str) -> tuple[int, list[Record]]:
-    """Give the revision and all objects of a storage. Raises UnavailableError, TransferError."""
+    """Return the revision and all objects of a storage. Raises UnavailableError, TransferError."""
     if address.startswith("etcd://"):
         from gatehouse.apiserver.storage.etcd import backup
 
@@ -47,7 +47,7 @@ async def read(address: str) -> tuple[int, list[Record]]:
         return revision, [Record(*item) for item in items]
     path = Path(address) / FILE
     if not path.exists():
-        raise TransferError(f"{path}: no database there")
+        raise TransferError(f"{path}: database not found")
     return await asyncio.to_thread(_read_sqlite, path)
 
 
@@ -62,7 +62,7 @@ def _read_sqlite(path: Path) -> tuple[int, list[Record]]:
 
 
 async def write(address: str, revision: int, records: Iterable[Record]) -> int:
-    """Write objects into an empty storage; gives how many. Raises TransferError."""
+    """Write objects into an empty storage. Return their number. Raises TransferError."""
     if address.startswith("etcd://"):
         from gatehouse.apiserver.storage.etcd import backup
 
@@ -94,7 +94,7 @@ def _write_sqlite(directory: Path, revision: int, records: list[Record]) -> int:
 
 
 def dump(path: Path, revision: int, records: Iterable[Record]) -> None:
-    """Write a backup, readable by its owner only."""
+    """Write a backup, readable only by its owner."""
     path.touch(mode=0o600)
     with path.open("wb") as file:
         file.write(msgspec.json.encode({"format": FORMAT, "revision": revision}) + b"\n")
@@ -108,12 +108,12 @@ def dump(path: Path, revision: int, records: Iterable[Record]) -> None:
 
 
 def load(path: Path) -> tuple[int, Iterator[Record]]:
-    """Read a backup. Raises TransferError."""
+    """Load a backup. Raises TransferError."""
     try:
         lines = path.read_bytes().splitlines()
         head = msgspec.json.decode(lines[0])
         if head["format"] != FORMAT:
-            raise TransferError(f"{path}: a backup of another format: {head['format']}")
+            raise TransferError(f"{path}: backup format not supported: {head['format']}")
         return int(head["revision"]), iter([_record(line) for line in lines[1:]])
     except (OSError, IndexError, KeyError, TypeError, msgspec.DecodeError) as error:
         raise TransferError(f"{path}: not a backup: {error}") from error

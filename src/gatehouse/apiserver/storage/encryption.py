@@ -1,9 +1,9 @@
-"""Encryption at rest: AES-256-GCM with keys from a file, the first of which seals.
+"""Encryption at rest: AES-256-GCM with keys from a file. The first key encrypts.
 
-A sealed value is ``gatehouse:aesgcm:<key id>:``, a nonce of 12 bytes, and the ciphertext; the
-object's key is authenticated with it, so that values cannot change places. The key file has one
-key per line, ``<id> <base64 of 32 bytes>``; to rotate, put a new line on top and restart: what is
-sealed with another key is written anew, and the old line can go when the log says so.
+An encrypted value is `gatehouse:aesgcm:<key id>:`, a nonce of 12 bytes, and the ciphertext. The
+object's key is authenticated with it, so that values cannot be swapped. The key file has one key
+per line, `<id> <base64 of 32 bytes>`. To rotate keys, add a new first line and restart. Values
+under other keys are then encrypted again. Remove the old line after the log reports completion.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ MARK = b"gatehouse:aesgcm:"
 NONCE = 12
 
 ENCRYPTED_PREFIXES = ("/core/secrets/",)
-"""Prefixes of the keys whose values are sealed."""
+"""Prefixes of the keys whose values are encrypted."""
 
 
 class EncryptionError(Exception):
-    """A key file that is no good, or a value that none of its keys opens."""
+    """An invalid key file, or a value that none of its keys decrypts."""
 
 
 class IdentityTransformer:
-    """Values lie as they are; sealed ones cannot be read."""
+    """Stores values without encryption. Cannot read encrypted values."""
 
     def encrypt(self, key: str, data: bytes) -> bytes:  # noqa: ARG002
-        """Give what to write for ``data``."""
+        """Return the stored form of `data`."""
         return data
 
     def decrypt(self, key: str, data: bytes) -> bytes:
-        """Give the value that was sealed. Raises EncryptionError."""
+        """Return the value of stored data. Raises EncryptionError."""
         if data.startswith(MARK):
-            raise EncryptionError(f"{key} is sealed, and no key file was given")
+            raise EncryptionError(f"{key} is encrypted, but no key file is configured")
         return data
 
     def needs_reencryption(self, key: str, data: bytes) -> bool:  # noqa: ARG002
-        """Whether a value should be written anew."""
+        """Return whether a value should be encrypted again."""
         return False
 
 
 class AESGCMTransformer(IdentityTransformer):
-    """Values of sensitive resources are encrypted."""
+    """Encrypts values of sensitive resources."""
 
     def __init__(self, keys: dict[str, bytes]) -> None:
         self._first = next(iter(keys))
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
 
     def encrypt(self, key: str, data: bytes) -> bytes:
-        """Encrypt what belongs to a sensitive resource."""
+        """Encrypt a value if its resource is sensitive."""
         if not key.startswith(ENCRYPTED_PREFIXES):
             return data
         nonce = os.urandom(NONCE)
@@ -61,27 +61,29 @@ class AESGCMTransformer(IdentityTransformer):
         return MARK + self._first.encode() + b":" + nonce + sealed
 
     def decrypt(self, key: str, data: bytes) -> bytes:
-        """Decrypt what was encrypted. Raises EncryptionError."""
+        """Decrypt a value if it is encrypted. Raises EncryptionError."""
         if not data.startswith(MARK):
             return data
         name, _, rest = data[len(MARK) :].partition(b":")
         cipher = self._ciphers.get(name.decode(errors="replace"))
         if cipher is None:
-            raise EncryptionError(f"{key} is sealed with a key that the key file lacks: {name!r}")
+            raise EncryptionError(
+                f"{key} is encrypted with key {name!r}, which is not in the key file"
+            )
         try:
             return cipher.decrypt(rest[:NONCE], rest[NONCE:], key.encode())
         except InvalidTag as error:
-            raise EncryptionError(f"{key} cannot be opened with key {name!r}") from error
+            raise EncryptionError(f"{key} cannot be decrypted with key {name!r}") from error
 
     def needs_reencryption(self, key: str, data: bytes) -> bool:
-        """Whether a value lies there in the open, or sealed with another than the first key."""
+        """Return whether a value is not encrypted with the first key, but should be."""
         return key.startswith(ENCRYPTED_PREFIXES) and not data.startswith(
             MARK + self._first.encode() + b":"
         )
 
 
 def load(path: Path) -> AESGCMTransformer:
-    """Read a key file. Raises EncryptionError."""
+    """Load a key file. Raises EncryptionError."""
     keys: dict[str, bytes] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -100,10 +102,10 @@ def load(path: Path) -> AESGCMTransformer:
             raise EncryptionError(f"{path}, line {number}: {message}")
         keys[name] = key
     if not keys:
-        raise EncryptionError(f"{path} holds no key")
+        raise EncryptionError(f"{path} contains no key")
     return AESGCMTransformer(keys)
 
 
 def generate() -> str:
-    """Give a line for a key file."""
+    """Return a new line for a key file."""
     return f"{os.urandom(4).hex()} {base64.b64encode(os.urandom(32)).decode()}"

@@ -1,4 +1,4 @@
-"""What a store holds, and the streams in which its changes are handed out."""
+"""Contents of a store: entries, events, and watches."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import msgspec
 Object = dict[str, Any]
 
 QUEUE = 10_000
-"""Events that may wait for a slow watcher before it is cut off."""
+"""Maximum number of queued events of a watcher. Slower watchers are cut off."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """An object as stored. Never change ``value``."""
+    """An object as stored. Never change `value`."""
 
     revision: int
     value: Object
     data: bytes
-    """``value`` as JSON."""
+    """`value` as JSON."""
 
 
 class Event(msgspec.Struct):
-    """A change. ``now`` None: deleted, ``before`` None: created."""
+    """A change. `now` is None for a deletion, `before` is None for a creation."""
 
     revision: int
     key: str
@@ -34,47 +34,47 @@ class Event(msgspec.Struct):
 
 
 class CompactedError(Exception):
-    """The revision is older than what is remembered."""
+    """The revision is older than the retained history."""
 
 
 class MismatchError(Exception):
-    """The object is not of the revision that the writer expected."""
+    """The object does not have the revision that the writer expected."""
 
 
 class UnavailableError(Exception):
-    """The engine cannot be reached, or did not say whether it took a write."""
+    """The engine is unreachable, or did not confirm a write."""
 
 
 class AddressError(ValueError):
-    """The address of a storage that says nothing sensible."""
+    """An invalid address of a storage."""
 
 
 def entry(revision: int, value: Object) -> Entry:
-    """Make an entry of an object, which is given the revision as its resourceVersion."""
+    """Build an entry of an object and set its resourceVersion to the revision."""
     value["metadata"]["resourceVersion"] = str(revision)
     return Entry(revision, value, msgspec.json.encode(value))
 
 
 def removed(before: Entry, revision: int) -> Entry:
-    """Give the last state of an object, with the revision of its removal."""
+    """Return the last state of an object, with the revision of its removal."""
     metadata = {**before.value["metadata"], "resourceVersion": str(revision)}
     value = {**before.value, "metadata": metadata}
     return Entry(revision, value, msgspec.json.encode(value))
 
 
 class Watch:
-    """Events of keys under a prefix, after a revision, in order and without a gap."""
+    """Events of keys under a prefix after a revision, in order and without gaps."""
 
     def __init__(self, prefix: str, on_close: Callable[[Watch], None]) -> None:
         self.prefix = prefix
         self.cut = False
-        """Set when the reader was too slow; nothing more will come."""
+        """Set if the reader was too slow. No more events will come."""
         self._events: deque[Event] = deque()
         self._more = asyncio.Event()
         self._on_close = on_close
 
     def offer(self, event: Event) -> None:
-        """Take in an event."""
+        """Add an event."""
         if self.cut:
             return
         if len(self._events) >= QUEUE:
@@ -84,17 +84,17 @@ class Watch:
         self._more.set()
 
     def end(self) -> None:
-        """Cut the reader off: it has to begin anew."""
+        """Cut the reader off. It has to list again."""
         self.cut = True
         self._more.set()
 
     @property
     def waiting(self) -> bool:
-        """Whether events have come that :meth:`next` has not given yet."""
+        """Return whether there are events that :meth:`next` has not returned yet."""
         return bool(self._events)
 
     async def next(self) -> list[Event]:
-        """Wait for events; give all that have come (none when cut off)."""
+        """Wait for events. Return all queued events; none if cut off."""
         await self._more.wait()
         self._more.clear()
         if self.cut:
@@ -104,5 +104,5 @@ class Watch:
         return events
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop the watch."""
         self._on_close(self)

@@ -1,4 +1,4 @@
-"""Opening a store by its address."""
+"""Opening of a store by its address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def open_store(address: str, keys: Path | None = None) -> Store:
         encryption.load(keys) if keys is not None else IdentityTransformer()
     )
     if address.startswith("etcd://"):
-        # Only who uses etcd pays for loading gRPC.
+        # Imported here, so that only users of etcd load gRPC.
         from gatehouse.apiserver.storage.etcd.store import EtcdStore
 
         return await EtcdStore.open(address, cipher)
@@ -37,7 +37,7 @@ async def open_store(address: str, keys: Path | None = None) -> Store:
 
 def _open_directory(directory: Path, cipher: IdentityTransformer) -> Store:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Two processes would give the same revisions to different changes.
+    # Two processes would assign the same revisions to different changes.
     with contextlib.ExitStack() as opened:
         opened.enter_context(locked(directory))
         log_file = Log(directory / FILE)
@@ -46,7 +46,7 @@ def _open_directory(directory: Path, cipher: IdentityTransformer) -> Store:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Have a directory for oneself. Raises UnavailableError if another process has it."""
+    """Lock a directory. Raises UnavailableError if another process has locked it."""
     with (directory / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,7 +56,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 async def reencrypt(store: Store) -> None:
-    """Write anew what lies unsealed, or sealed with a key that is to go."""
+    """Encrypt values that are in plain text or under an old key with the first key."""
     stale = store.stale
     for key in stale:
         entry = store.latest(key)
@@ -67,5 +67,5 @@ async def reencrypt(store: Store) -> None:
         except MismatchError:
             continue
     if stale:
-        log.info("sealed anew", values=len(stale))
+        log.info("values encrypted with the first key", values=len(stale))
     store.stale = []

@@ -1,7 +1,7 @@
-"""The newest state and the recent past in memory; watches that miss nothing.
+"""Current state and recent history in memory, and watches without gaps.
 
-Everything runs in one event loop. What readers and watches see is what an engine has made durable;
-a write is answered when they see it.
+Everything runs in one event loop. Readers and watches see changes that an engine has made durable.
+A write is answered once they see it.
 """
 
 from __future__ import annotations
@@ -18,69 +18,74 @@ from gatehouse.apiserver.storage.entries import CompactedError, Entry, Event, Wa
 Object = dict[str, Any]
 
 HISTORY = 10_000
-"""Changes that a watch can be resumed from and a list continued at."""
+"""Number of recent changes, for the resumption of watches and the continuation of lists."""
 
 
 Listener = Callable[[Event], None]
 
 
 class Store(abc.ABC):
-    """Objects by key, such as ``/core/services/cafe/tea``."""
+    """Objects by key, such as `/core/services/cafe/tea`."""
 
     shared = False
-    """Whether other servers may have the same objects."""
+    """True if other servers may use the same objects."""
 
     def __init__(self) -> None:
         self.revision = 0
-        """Of the last change that readers see."""
+        """Revision of the last change that readers see."""
         self.stale: list[str] = []
-        """Keys whose values are to be sealed anew."""
+        """Keys whose values must be encrypted again."""
         self._entries: dict[str, dict[str, Entry]] = {}
         self._history: deque[Event] = deque(maxlen=HISTORY)
         self._horizon = 0
         self._watches: dict[str, set[Watch]] = {}
         self._listeners: dict[str, tuple[Listener, ...]] = {}
-        self._everything: tuple[Listener, ...] = ()
+        self._global_listeners: tuple[Listener, ...] = ()
 
-    # Writing: what an engine does.
+    # Writes, implemented by engines.
 
     @abc.abstractmethod
     async def put(self, key: str, value: Object, expected: int) -> Entry:
-        """Write an object; ``expected`` is its revision now, 0 for none.
+        """Write an object. `expected` is its current revision, 0 if it does not exist.
 
-        ``value`` is taken over, and given its resourceVersion. Raises MismatchError,
+        The store takes ownership of `value` and sets its resourceVersion. Raises MismatchError,
         UnavailableError.
         """
 
     @abc.abstractmethod
     async def delete(self, key: str, expected: int) -> Entry:
-        """Remove an object; gives its last state, with the revision of the removal."""
+        """Remove an object. Return its last state, with the revision of the removal.
+
+        Raises MismatchError, UnavailableError.
+        """
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Write what is waiting, and end."""
+        """Complete queued writes and close the engine."""
 
     @abc.abstractmethod
     async def check(self) -> None:
-        """Raise UnavailableError unless the engine takes requests."""
+        """Raise UnavailableError unless the engine accepts requests."""
 
     async def read_fresh(self) -> None:
-        """Wait until readers see every write that anybody was answered before this call."""
+        """Wait until readers see every write that was answered before this call."""
         return
 
     def sync(self, key: str) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
-        """Wait until nobody else of this process is between reading and writing an object.
+        """Wait until no other task of this process is between reading and writing an object.
 
-        Nothing to wait for where :meth:`latest` gives what is still being written.
+        Does not wait if :meth:`latest` includes writes in progress.
         """
         return contextlib.nullcontext()
 
     def latest(self, key: str) -> Entry | None:
-        """Give an object as the next write should find it."""
+        """Return an object in the state that the next write must be based on."""
         return self.get(key)
 
     async def known(self, key: str) -> Entry | None:
-        """Give an object as :meth:`latest`; None only if no process had written it by now."""
+        """Return an object like :meth:`latest`. Return None only if no process has written it by
+        now.
+        """
         found = self.latest(key)
         if found is None:
             await self.read_fresh()
@@ -88,24 +93,24 @@ class Store(abc.ABC):
         return found
 
     async def outdated(self, key: str, entry: Entry) -> bool:
-        """Whether another process had written over an entry by now."""
+        """Return whether an entry has been overwritten by now, possibly by another process."""
         await self.read_fresh()
         found = self.latest(key)
         return found is None or found.revision != entry.revision
 
-    # Reading.
+    # Reads.
 
     def get(self, key: str) -> Entry | None:
-        """Give an object as readers see it."""
+        """Return an object as readers see it."""
         return self._bucket(key).get(key)
 
     def list(self, prefix: str) -> Iterator[tuple[str, Entry]]:
-        """Give objects whose key starts with ``prefix``, by key."""
+        """Iterate over objects whose key starts with `prefix`, by key."""
         bucket = self._bucket(prefix)
         return ((key, bucket[key]) for key in sorted(bucket) if key.startswith(prefix))
 
     def at(self, prefix: str, revision: int) -> Iterator[tuple[str, Entry]]:
-        """Give objects as they were at a revision, by key. Raises CompactedError."""
+        """Iterate over objects as of a revision, by key. Raises CompactedError."""
         if revision == self.revision:
             return self.list(prefix)
         if revision < self.compacted_revision:
@@ -123,32 +128,33 @@ class Store(abc.ABC):
         return iter(sorted(found.items()))
 
     def count(self, prefix: str) -> int:
-        """Count the objects of a resource."""
+        """Return the number of objects of a resource."""
         return len(self._bucket(prefix))
 
     def counts(self) -> dict[str, int]:
-        """Count the objects of every resource, by the part of their keys that names it."""
+        """Return the number of objects by resource, which is named by a part of their keys."""
         return {resource: len(bucket) for resource, bucket in self._entries.items()}
 
     def resources(self) -> Iterator[str]:
-        """Give the prefixes of all resources of which there ever were objects."""
+        """Iterate over the key prefixes of all resources that have or had objects."""
         return (f"{resource}/" for resource in tuple(self._entries))
 
     @property
     def compacted_revision(self) -> int:
-        """The oldest revision that a watch can be resumed from."""
+        """Oldest revision from which a watch can be resumed."""
         if len(self._history) == HISTORY:
             return self._history[0].revision
         return self._horizon
 
     def watch(self, prefix: str, revision: int) -> Watch:
-        """Watch from after ``revision`` on; ``prefix`` is of a resource or of its namespace.
+        """Watch changes after `revision`. `prefix` is that of a resource or of one of its
+        namespaces.
 
         Raises CompactedError.
         """
         if revision < self.compacted_revision:
             raise CompactedError
-        watch = Watch(prefix, self._closed)
+        watch = Watch(prefix, self._remove_watch)
         if revision < self.revision:
             for event in self._history:
                 if event.revision > revision and event.key.startswith(prefix):
@@ -157,21 +163,21 @@ class Store(abc.ABC):
         return watch
 
     def listen(self, prefix: str, listener: Listener) -> None:
-        """Call ``listener`` with every change of a resource, before its writer is answered."""
+        """Call `listener` with every change of a resource, before its writer is answered."""
         resource = _resource(prefix)
         self._listeners[resource] = (*self._listeners.get(resource, ()), listener)
 
     def listen_all(self, listener: Listener) -> None:
-        """Call ``listener`` with every change of anything."""
-        self._everything = (*self._everything, listener)
+        """Call `listener` with every change of any resource."""
+        self._global_listeners = (*self._global_listeners, listener)
 
-    # What engines share.
+    # Shared by engines.
 
     def _load(self, key: str, loaded: Entry) -> None:
         self._bucket(key)[key] = loaded
 
-    def _show(self, event: Event) -> None:
-        """Let readers and watches see a change that is durable."""
+    def _publish(self, event: Event) -> None:
+        """Make a durable change visible to readers and watches."""
         bucket = self._bucket(event.key)
         if event.now is None:
             bucket.pop(event.key, None)
@@ -180,7 +186,7 @@ class Store(abc.ABC):
         self.revision = event.revision
         self._history.append(event)
         resource = _resource(event.key)
-        for listener in (*self._listeners.get(resource, ()), *self._everything):
+        for listener in (*self._listeners.get(resource, ()), *self._global_listeners):
             listener(event)
         namespace = event.key.rpartition("/")[0]
         for prefix in {f"{resource}/", f"{namespace}/"}:
@@ -194,7 +200,7 @@ class Store(abc.ABC):
             found = self._entries[resource] = {}
         return found
 
-    def _closed(self, watch: Watch) -> None:
+    def _remove_watch(self, watch: Watch) -> None:
         watching = self._watches.get(watch.prefix)
         if watching is not None:
             watching.discard(watch)
@@ -203,5 +209,5 @@ class Store(abc.ABC):
 
 
 def _resource(key: str) -> str:
-    """Give the part of a key that names the resource: ``/<group>/<plural>``."""
+    """Return the part of a key that names the resource: `/<group>/<plural>`."""
     return key[: key.index("/", key.index("/", 1) + 1)]

@@ -1,7 +1,13 @@
-"""Structural schemas of custom resources, applied as a Kubernetes API server applies them.
+"""Structural schemas of custom resources, with the semantics of kube-apiserver.
 
-:mod:`node` compiles a schema, :mod:`prepare` prunes and sets defaults, :mod:`validate` judges
-values, :mod:`lists` their uniqueness, :mod:`rules` evaluates CEL, :mod:`definition` judges schemas.
+- :mod:`schema_node`: compiled schemas; :mod:`compiled`: their public interface;
+- :mod:`prune_default`: pruning and defaults;
+- :mod:`validate`: validation of values, with :mod:`formats` and :mod:`formatting`;
+  :mod:`list_uniqueness`: uniqueness in lists;
+- :mod:`cel`, :mod:`cel_library`: CEL; :mod:`cel_validation`: evaluation of rules;
+- :mod:`schema_validation`: validation of schemas; :mod:`declared`: fields known to rules.
+
+Never here: storage, HTTP, and metadata of objects.
 """
 
 from __future__ import annotations

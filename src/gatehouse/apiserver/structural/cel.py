@@ -1,4 +1,4 @@
-"""CEL behind one small interface: rules are compiled once and run on views of JSON values."""
+"""CEL: rules are compiled once and evaluated on views of JSON values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gatehouse.apiserver.structural.schema_node import Node
 
 
 class _Absent:
-    """Marks the old value of something that was not there."""
+    """Marker for an old value that does not exist."""
 
 
 NO_OLD_VALUE = _Absent()
 
 
 class EvaluationError:
-    """An evaluation that came to no result."""
+    """An evaluation that failed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -40,24 +40,24 @@ class Program:
         return found
 
     def run(self, activation: Any) -> Any:
-        """Give the expression's value, or a Failure."""
+        """Return the value of the expression, or an EvaluationError."""
         try:
-            found = self._expression.eval(activation)
+            result = self._expression.eval(activation)
         except (RuntimeError, TypeError, ValueError) as error:
             return EvaluationError(str(error))
-        if found.type() == cel.Type.ERROR:
-            return EvaluationError(_words(found.value()))
-        return found.value()
+        if result.type() == cel.Type.ERROR:
+            return EvaluationError(_go_message(result.value()))
+        return result.value()
 
 
-def _words(error: str) -> str:
-    """Say an error as CEL's other implementation does where that is known."""
-    found = re.search(r'Key not found in map : "(.*)"', error)
-    if found:
-        return f"no such key: {found[1]}"
-    found = re.search(r"index=(-?\d+) size", error)
-    if found:
-        return f"index out of bounds: {found[1]}"
+def _go_message(error: str) -> str:
+    """Return an error in the wording of CEL's Go implementation where that is known."""
+    matched = re.search(r'Key not found in map : "(.*)"', error)
+    if matched:
+        return f"no such key: {matched[1]}"
+    matched = re.search(r"index=(-?\d+) size", error)
+    if matched:
+        return f"index out of bounds: {matched[1]}"
     if "String to Duration conversion failed" in error:
         return "type conversion error from 'string' to 'google.protobuf.Duration'"
     if "No matching overloads" in error:
@@ -67,7 +67,7 @@ def _words(error: str) -> str:
 
 @functools.cache
 def environment() -> Any:
-    """Give the environment in which rules are compiled."""
+    """Return the environment for the compilation of rules."""
     return cel.NewEnv(
         variables={
             "self": cel.Type.DYN,
@@ -93,7 +93,7 @@ def environment() -> Any:
 
 @functools.lru_cache(8192)
 def compile_rule(text: str, *, optional_old: bool = False) -> Program:
-    """Compile a rule. Raises ValueError with the compiler's words."""
+    """Compile a rule. Raises ValueError with the compiler's message."""
     whole = text
     if optional_old and mentions(text, "oldSelf"):
         whole = f"cel.bind(oldSelf, present ? optional.of(before) : optional.none(), {text})"
@@ -104,12 +104,12 @@ def compile_rule(text: str, *, optional_old: bool = False) -> Program:
 
 
 def mentions(text: str, name: str) -> bool:
-    """Whether an expression reads a variable."""
+    """Return whether an expression uses a variable."""
     return re.search(rf"(?<![\w.\"']){name}\b", text) is not None
 
 
 def activation(value: Any, old: Any) -> Any:
-    """Bind ``self`` and ``oldSelf``."""
+    """Bind `self` and `oldSelf`."""
     if old is NO_OLD_VALUE:
         data = {"self": value, "present": False, "before": None}
     else:
@@ -118,7 +118,7 @@ def activation(value: Any, old: Any) -> Any:
 
 
 def bind(**data: Any) -> Any:
-    """Bind any of the variables."""
+    """Bind variables by name."""
     return environment().Activation(data)
 
 
@@ -134,16 +134,16 @@ _ESCAPED = re.compile(r"__|\.|-|/")
 
 @functools.lru_cache(4096)
 def escape(name: str) -> str:
-    """Give the name by which rules call a property."""
+    """Return the name of a property in rules."""
     if name in _KEYWORDS:
         return f"__{name}__"
     return _ESCAPED.sub(lambda found: _SYMBOLS[found[0]], name)
 
 
 def view(node: Node, value: Any) -> Any:
-    """Give a value as rules see it: escaped names, typed numbers and times.
+    """Return a value as rules see it: escaped names, typed numbers and times.
 
-    The same object comes back where nothing is different, so that most values are not copied.
+    An unchanged value is returned as the same object, so that most values are not copied.
     """
     if isinstance(value, dict):
         return _map(node, value)

@@ -1,4 +1,4 @@
-"""The functions that Kubernetes adds to CEL, declared for the evaluator.
+"""Kubernetes' extension functions for CEL.
 
 https://kubernetes.io/docs/reference/using-api/cel/#cel-community-libraries
 """
@@ -52,7 +52,7 @@ def _url(text: str) -> Any:
 
 
 def _tagged(kind: str, read: Callable[[str], Any]) -> Callable[[str], dict[str, str]]:
-    """Represent a Kubernetes type by a map, which CEL can carry."""
+    """Represent a Kubernetes type by a map, because CEL has no such type."""
 
     def make(text: str) -> dict[str, str]:
         read(text)
@@ -123,12 +123,12 @@ _NAMED = {
     "qualifiedName": (r"([a-z0-9.-]+/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", 317),
     "labelValue": (r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", 63),
 }
-"""Formats with a name: pattern and most characters."""
+"""Named formats: pattern and maximum length in characters."""
 
 
 def _validate(named: dict[str, str], text: str) -> list[str] | None:
-    pattern, most = _NAMED[named["text"]]
-    if len(text) <= most and re.fullmatch(pattern, text):
+    pattern, max_length = _NAMED[named["text"]]
+    if len(text) <= max_length and re.fullmatch(pattern, text):
         return None
     return [f"must be a {named['text']}"]
 
@@ -142,7 +142,7 @@ def _formats() -> list[Any]:
 
 
 def _texts() -> list[Any]:
-    """Give what reads texts."""
+    """Return the functions on strings."""
     return [
         _function("isIP", _BOOL, [_STRING], _holds(_address)),
         _function("isCIDR", _BOOL, [_STRING], _holds(_network)),
@@ -158,12 +158,12 @@ def _texts() -> list[Any]:
 
 
 def _of(name: str, result: Any, run: Callable[[str], Any]) -> Any:
-    """Give a member function of a tagged value, from a function of its text."""
+    """Return a member function of a tagged value, from a function of its text."""
     return _function(name, result, [_DYN], lambda value: run(value["text"]), member=True)
 
 
 def _members() -> list[Any]:
-    """Give what tagged values can do."""
+    """Return the functions on tagged values."""
     both = [_DYN, _DYN]
     return [
         _of("family", _INT, lambda text: ipaddress.ip_address(text).version),
@@ -184,7 +184,7 @@ def _members() -> list[Any]:
 
 
 def _lists() -> list[Any]:
-    """Give what lists can do."""
+    """Return the functions on lists."""
     return [
         _function("isSorted", _BOOL, [_LIST], _is_sorted, member=True),
         _function("sum", _DYN, [_LIST], lambda v: sum(map(_plain, v)), member=True),
@@ -196,5 +196,5 @@ def _lists() -> list[Any]:
 
 
 def functions() -> list[Any]:
-    """Give the declarations."""
+    """Return the declarations of all functions."""
     return [*_formats(), *_texts(), *_members(), *_lists()]

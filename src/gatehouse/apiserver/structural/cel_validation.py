@@ -1,4 +1,4 @@
-"""Evaluation of ``x-kubernetes-validations`` over a value.
+"""Evaluation of `x-kubernetes-validations` over a value.
 
 https://kubernetes.io/docs/reference/using-api/cel
 """
@@ -15,7 +15,7 @@ _ABSENT = cel.NO_OLD_VALUE
 
 
 class Rule:
-    """One rule, compiled."""
+    """A compiled rule."""
 
     def __init__(self, rule: Schema) -> None:
         self.text: str = rule["rule"].strip()
@@ -26,10 +26,10 @@ class Rule:
         self.program = cel.compile_rule(self.text, optional_old=self.optional_old)
         self.transition = cel.mentions(self.text, "oldSelf")
         expression = rule.get("messageExpression")
-        self.words = cel.compile_rule(expression) if expression else None
+        self.message_program = cel.compile_rule(expression) if expression else None
 
     def cause(self, node: Node, activation: Any, path: str) -> Cause | None:
-        """Give the violation, if it is one."""
+        """Return the violation; None if the rule holds."""
         result = self.program.run(activation)
         kind = node.type or "object"
         if result is True:
@@ -37,12 +37,12 @@ class Rule:
         if isinstance(result, cel.EvaluationError):
             why = f"{result.text} evaluating rule: {self.message or self.text}"
             return Cause("FieldValueInvalid", f'Invalid value: "{kind}": {why}', path or "<nil>")
-        place = f"{path}{self.field}" if self.field.startswith("[") else path + self.field
-        return _cause(self.reason, kind, self._words(activation), place.lstrip(".") or "<nil>")
+        field = f"{path}{self.field}" if self.field.startswith("[") else path + self.field
+        return _cause(self.reason, kind, self._message(activation), field.lstrip(".") or "<nil>")
 
-    def _words(self, activation: Any) -> str:
-        if self.words is not None:
-            found = self.words.run(activation)
+    def _message(self, activation: Any) -> str:
+        if self.message_program is not None:
+            found = self.message_program.run(activation)
             if isinstance(found, str) and found.strip() and "\n" not in found.strip():
                 return found.strip()
         return self.message or f"failed rule: {self.text}"
@@ -63,7 +63,7 @@ _RULES: dict[int, tuple[Node, list[Rule]]] = {}
 
 
 def rules_of(node: Node) -> list[Rule]:
-    """Give the compiled rules of a node. Raises ValueError for one that does not compile."""
+    """Return the compiled rules of a node. Raises ValueError if one does not compile."""
     found = _RULES.get(id(node))
     if found is None or found[0] is not node:
         found = _RULES[id(node)] = (node, [Rule(rule) for rule in node.rules])
@@ -71,7 +71,7 @@ def rules_of(node: Node) -> list[Rule]:
 
 
 def evaluate(node: Node, new: Any, old: Any) -> list[Cause]:
-    """Give the violations of all rules of an object."""
+    """Return the violations of all rules of an object."""
     causes: list[Cause] = []
     before = _ABSENT if old is None else old
     _walk(node, new, before, "", causes, unchanged=False)
@@ -94,13 +94,13 @@ def _walk(
         for name, item in value.items():
             inner_node = node.property(name)
             if inner_node is not None:
-                place = f"{path}.{name}" if path else name
+                field = f"{path}.{name}" if path else name
             elif node.additional is not None:
-                inner_node, place = node.additional, f"{path}[{name}]"
+                inner_node, field = node.additional, f"{path}[{name}]"
             else:
                 continue
             gone = before.get(name, _ABSENT)
-            _walk(inner_node, item, gone, place, causes, unchanged=unchanged)
+            _walk(inner_node, item, gone, field, causes, unchanged=unchanged)
     elif isinstance(value, list) and node.items is not None and node.items.ruled:
         known = _by_keys(node, old)
         for index, item in enumerate(value):

@@ -1,4 +1,4 @@
-"""The face of a compiled schema."""
+"""Public interface of a compiled schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCKING = frozenset(
         "FieldValueTypeInvalid",
     }
 )
-"""Violations that leave a value in a shape on which rules cannot be evaluated."""
+"""Violations after which rules cannot be evaluated."""
 
 UNCHECKED = Cause(
     "FieldValueInvalid",
@@ -30,21 +30,21 @@ UNCHECKED = Cause(
 
 
 class Compiled:
-    """A schema of whole objects: apiVersion, kind and metadata are nobody's business here."""
+    """A schema of complete objects. Does not cover apiVersion, kind and metadata."""
 
     def __init__(self, schema: Schema) -> None:
         self.node: Node = node_of(schema)
 
     def prepare(self, obj: Object) -> list[str]:
-        """Prune unknown fields and set defaults in place; gives the paths of unknown fields."""
+        """Prune unknown fields and set defaults in place. Return the paths of unknown fields."""
         unknown: list[str] = []
         prune_default.prepare_object(self.node, obj, unknown)
         return unknown
 
     def validate(self, new: Object, old: Object | None, *, blocked: bool = False) -> list[Cause]:
-        """Give the violations of ``new``; what did not change since ``old`` is not judged anew.
+        """Return the violations of `new`. Parts that are unchanged since `old` are not validated.
 
-        ``blocked``: rules are not to be evaluated, because of what is wrong elsewhere.
+        `blocked` skips the evaluation of rules, because of violations elsewhere.
         """
         causes = validate.validate(self.node, new, old)
         if self.node.keyed and (old is None or not list_uniqueness.duplicates(self.node, old, "")):
@@ -58,5 +58,5 @@ class Compiled:
 
 
 def compile_schema(schema: Schema) -> Compiled:
-    """Compile a schema, which may contain itself."""
+    """Compile a schema. It may contain itself."""
     return Compiled(schema)

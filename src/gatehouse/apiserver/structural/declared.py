@@ -1,7 +1,7 @@
 """Fields that a CEL rule selects although its schema does not declare them.
 
-Kubernetes compiles rules against types that it makes of schemas. A part of a schema without a type
-becomes no field, whatever values may be there, so that no rule can read it:
+Kubernetes compiles rules against types derived from schemas. A part of a schema without a type
+becomes no field, whatever its values, so no rule can read it:
 https://kubernetes.io/docs/reference/using-api/cel/#type-checking
 """
 
@@ -22,20 +22,20 @@ _OF_RESOURCES = {"apiVersion": _STRING, "kind": _STRING, "metadata": _METADATA}
 """Fields that every resource declares."""
 
 Scope = Mapping[str, Schema | None]
-"""The schemas of variables; None where the type is not known."""
+"""Schemas of variables; None if the type is unknown."""
 
 
 def undefined(text: str, schema: Schema, *, resource: bool, optional_old: bool) -> Iterator[str]:
-    """Yield an error, in the words of CEL's compiler, for each field that is not declared.
+    """Yield an error, in the wording of CEL's compiler, for each undeclared field.
 
-    ``text`` is a rule that compiles, at a part of a schema. ``resource``: it is the root of one.
-    What a function returns has no known type, so that its fields are not checked.
+    `text` is a rule that compiles, at a part of a schema. `resource` is set at the root of a
+    schema. The result of a function has no known type, so its fields are not checked.
     """
     try:
         packed = any_pb2.Any.FromString(cel.compile_rule(text).serialized())
         checked = checked_pb2.CheckedExpr.FromString(packed.value)
     except message.DecodeError:
-        return  # It is nested more deeply than messages may be.
+        return  # The expression is nested more deeply than protobuf messages may be.
     own = schema | {"x-kubernetes-embedded-resource": True} if resource else schema
     walk = _Walk()
     walk.type_of(checked.expr, {"self": own, "oldSelf": None if optional_old else own})
@@ -51,14 +51,14 @@ def _located(text: str, position: int, field: str) -> str:
 
 
 class _Walk:
-    """A walk over a syntax tree: the schema of each expression, and selections of no field."""
+    """Walk over a syntax tree that collects selections of undeclared fields."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, str]] = []
-        """Numbers of expressions, and the fields that they select."""
+        """IDs of expressions, and the fields that they select."""
 
     def type_of(self, expression: Any, scope: Scope) -> Schema | None:
-        """Return the schema of an expression, None if it is not known."""
+        """Return the schema of an expression, None if it is unknown."""
         match expression.WhichOneof("expr_kind"):
             case "ident_expr":
                 return scope.get(expression.ident_expr.name)
@@ -104,7 +104,7 @@ class _Walk:
         return None
 
     def _comprehension(self, found: Any, scope: Scope) -> None:
-        """Walk a macro: ``all``, ``exists``, ``exists_one``, ``map``, ``filter``, ``bind``."""
+        """Walk a macro: `all`, `exists`, `exists_one`, `map`, `filter`, `bind`."""
         values = self.type_of(found.iter_range, scope)
         of_list = values is not None and values.get("type") == "array"
         self.type_of(found.accu_init, scope)
@@ -121,7 +121,7 @@ def _element(schema: Schema | None) -> Schema | None:
 
 
 def _field(schema: Schema, name: str) -> Schema | None:
-    """Return the schema of a field by the name that rules use, None if it is not declared."""
+    """Return the schema of a field by its name in rules; None if it is not declared."""
     if schema.get("x-kubernetes-embedded-resource") and name in _OF_RESOURCES:
         return _OF_RESOURCES[name]
     properties: Schema = schema.get("properties") or {}

@@ -1,4 +1,4 @@
-"""The formats of strings that Kubernetes checks (OpenAPI formats as go-openapi reads them)."""
+"""String formats that Kubernetes checks (OpenAPI formats as in go-openapi)."""
 
 from __future__ import annotations
 
@@ -62,4 +62,4 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "datetime": _passes(datetime.fromisoformat),
     "duration": lambda text: text == "0" or DURATION.fullmatch(text) is not None,
 }
-"""Tests by format; other formats are not checked."""
+"""Predicates by format. Other formats are not checked."""

@@ -1,4 +1,4 @@
-"""Values as Kubernetes' messages show them."""
+"""Formatting of values in Kubernetes' messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
 
 def format_value(value: Any) -> str:
-    """Give a value as it stands after ``Invalid value:``."""
+    """Format a value for use after `Invalid value:`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

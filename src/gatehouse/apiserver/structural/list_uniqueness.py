@@ -12,7 +12,7 @@ from gatehouse.apiserver.structural.schema_node import Node
 
 
 def duplicates(node: Node, value: Any, path: str) -> list[Cause]:
-    """Give what stands twice in lists that must not hold it twice."""
+    """Return the violations for duplicates in lists that must be unique."""
     causes: list[Cause] = []
     _walk(node, value, path, causes)
     return causes

@@ -14,7 +14,7 @@ _HEAD = ("apiVersion", "kind", "metadata")
 
 
 def prepare_object(node: Node, obj: dict[str, Any], unknown: list[str]) -> None:
-    """Prepare a whole object, whose head is left alone."""
+    """Prepare a complete object. Its apiVersion, kind and metadata are not changed."""
     _object(node, obj, "", unknown, head=True)
 
 
@@ -64,7 +64,7 @@ def _prune(node: Node, value: dict[str, Any], path: str, unknown: list[str], *, 
 
 
 def _drop_nulls(node: Node, value: dict[str, Any]) -> None:
-    """Null in a field that may not be null is the same as its absence."""
+    """Remove nulls from fields that are not nullable. They count as absent."""
     if None not in value.values():
         return
     for name in [key for key, item in value.items() if item is None]:

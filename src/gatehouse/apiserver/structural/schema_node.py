@@ -1,4 +1,4 @@
-"""A schema, compiled: what is looked up often is an attribute, what is a pattern is compiled."""
+"""Compiled schemas: frequently used keywords are attributes, patterns are compiled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 class Node:
-    """One schema; inner ones are compiled when they are first needed, for schemas may be cyclic."""
+    """One schema. Inner schemas are compiled on first use, because schemas may be cyclic."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -61,10 +61,10 @@ class Node:
         self.rules: list[Schema] = schema.get("x-kubernetes-validations") or []
         self.combined = any(schema.get(key) for key in ("allOf", "anyOf", "oneOf", "not"))
         self.children: dict[str, Node] = {}
-        """Nodes of properties that were looked at."""
+        """Nodes of properties, filled on first use."""
 
     def property(self, name: str) -> Node | None:
-        """Give the node of a property that the schema names."""
+        """Return the node of a named property; None if the schema does not name it."""
         found = self.children.get(name)
         if found is None:
             inner = self.properties.get(name)
@@ -75,12 +75,12 @@ class Node:
 
     @functools.cached_property
     def properties(self) -> dict[str, Schema]:
-        """The schemas of named properties."""
+        """Schemas of named properties."""
         return self.schema.get("properties") or {}
 
     @functools.cached_property
     def defaulted(self) -> list[str]:
-        """Properties that have a default."""
+        """Properties with a default."""
         return [name for name, inner in self.properties.items() if inner.get("default") is not None]
 
     @functools.cached_property
@@ -90,7 +90,7 @@ class Node:
 
     @functools.cached_property
     def additional(self) -> Node | None:
-        """The node of properties that are not named; None if there may be none."""
+        """Node of unnamed properties; None if they are not allowed."""
         inner = self.schema.get("additionalProperties")
         if inner is True:
             return ANYTHING
@@ -98,39 +98,39 @@ class Node:
 
     @functools.cached_property
     def items(self) -> Node | None:
-        """The node of a list's items."""
+        """Node of the items of a list."""
         inner = self.schema.get("items")
         return node_of(inner) if isinstance(inner, dict) else None
 
     @functools.cached_property
     def all_of(self) -> list[Node]:
-        """Schemas that must all hold."""
+        """Nodes of `allOf`."""
         return [node_of(inner) for inner in self.schema.get("allOf") or ()]
 
     @functools.cached_property
     def any_of(self) -> list[Node]:
-        """Schemas one of which must hold."""
+        """Nodes of `anyOf`."""
         return [node_of(inner) for inner in self.schema.get("anyOf") or ()]
 
     @functools.cached_property
     def one_of(self) -> list[Node]:
-        """Schemas exactly one of which must hold."""
+        """Nodes of `oneOf`."""
         return [node_of(inner) for inner in self.schema.get("oneOf") or ()]
 
     @functools.cached_property
     def none_of(self) -> Node | None:
-        """The schema that must not hold."""
+        """Node of `not`."""
         inner = self.schema.get("not")
         return node_of(inner) if inner else None
 
     @functools.cached_property
     def ruled(self) -> bool:
-        """Whether there are rules here or further in."""
+        """True if this schema or an inner one has CEL rules."""
         return _contains(self.schema, set(), lambda inner: "x-kubernetes-validations" in inner)
 
     @functools.cached_property
     def keyed(self) -> bool:
-        """Whether there are sets or associative lists here or further in."""
+        """True if this schema or an inner one has sets or associative lists."""
         return _contains(
             self.schema,
             set(),
@@ -154,7 +154,7 @@ _NODES: dict[int, tuple[Schema, Node]] = {}
 
 
 def node_of(schema: Schema) -> Node:
-    """Give the node of a schema, the same one for the same dict."""
+    """Return the node of a schema. The same dict has the same node."""
     found = _NODES.get(id(schema))
     if found is None or found[0] is not schema:
         found = _NODES[id(schema)] = (schema, Node(schema))
@@ -162,7 +162,7 @@ def node_of(schema: Schema) -> Node:
 
 
 def forget(schema: Schema) -> None:
-    """Drop the nodes of a schema that is no longer served."""
+    """Remove the nodes of a schema that is no longer served."""
     found = _NODES.pop(id(schema), None)
     if found is None or found[0] is not schema:
         return
@@ -177,7 +177,7 @@ def forget(schema: Schema) -> None:
 
 @functools.lru_cache(4096)
 def compile_pattern(pattern: str) -> Pattern:
-    """Compile a pattern with RE2's meaning; Python's is the nearest for what RE2 refuses."""
+    """Compile a pattern with RE2. Patterns that RE2 rejects are compiled with Python's `re`."""
     options = re2.Options()
     options.log_errors = False
     try:

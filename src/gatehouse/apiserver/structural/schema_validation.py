@@ -1,4 +1,4 @@
-"""Judging a schema before it is served: is it structural, do its rules compile?
+"""Validation of schemas of CRDs: structural rules, and compilation of CEL rules.
 
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
 """
@@ -18,7 +18,7 @@ _FORBIDDEN = ("$ref", "definitions", "dependencies", "patternProperties", "addit
 
 
 def check(schema: Schema, path: str) -> Iterator[Cause]:
-    """Give what is wrong with a version's schema."""
+    """Yield the violations of the schema of a version."""
     if schema.get("type") != "object":
         value = schema.get("type", "")
         message = f"Invalid value: {quoted(value)}: must be object at the root"
@@ -115,7 +115,7 @@ def _rules(schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
 
 
 def _errors(text: str, schema: Schema, root: bool, optional_old: bool) -> Iterator[str]:
-    """Yield why an expression does not compile."""
+    """Yield the compilation errors of an expression."""
     try:
         cel.compile_rule(text, optional_old=optional_old)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Judging a value by the keywords of its schema, in the words of Kubernetes."""
+"""Validation of values by the keywords of their schema, with Kubernetes' messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ABSENT = object()
 
 
 def validate(node: Node, new: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
-    """Give the violations of a whole object."""
+    """Return the violations of a complete object."""
     causes: list[Cause] = []
     body = {key: value for key, value in new.items() if key not in _HEAD}
     before = _ABSENT
@@ -30,7 +30,7 @@ def validate(node: Node, new: dict[str, Any], old: dict[str, Any] | None) -> lis
 
 def _value(node: Node, value: Any, old: Any, path: str, causes: list[Cause]) -> None:
     if old is not _ABSENT and value == old:
-        # What did not change is not judged anew: a schema may have become stricter meanwhile.
+        # Unchanged values are not validated again: the schema may have become stricter since.
         return
     if value is None:
         if node.type and not node.nullable:
@@ -71,7 +71,7 @@ def _fits(node: Node, value: Any) -> bool:
 
 
 def json_type(value: Any) -> str:
-    """Name the type of a JSON value as OpenAPI does."""
+    """Return the OpenAPI name of the type of a JSON value."""
     names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
     return names.get(value.__class__, "number")
 
@@ -131,7 +131,7 @@ def _number(node: Node, value: float, path: str, causes: list[Cause]) -> None:
 
 
 def _limit(value: float) -> str:
-    """Give a limit as Go prints a float64 with %v: an exponent from 1e+21 on."""
+    """Format a limit as Go prints a float64 with %v: with an exponent from 1e+21 on."""
     text = f"{value:g}" if abs(value) >= 1e21 else repr(float(value))
     return text.removesuffix(".0")
 
@@ -172,7 +172,7 @@ def _too_many(path: str, count: int, most: int) -> Cause:
 
 
 def _correlated(node: Node, old: Any) -> Any:
-    """Give the function from an item to its old state, which only associative lists know."""
+    """Return the function from an item to its old state. Only associative lists have one."""
     if node.list_type != "map" or not isinstance(old, list):
         return lambda _: _ABSENT
 
@@ -197,12 +197,12 @@ def _object(node: Node, value: dict[str, Any], old: Any, path: str, causes: list
             continue
         inner = children.get(name) or node.property(name) or additional
         if inner is not None:
-            place = f"{path}.{name}" if path else name
-            _value(inner, item, before.get(name, _ABSENT), place, causes)
+            field = f"{path}.{name}" if path else name
+            _value(inner, item, before.get(name, _ABSENT), field, causes)
     for name in node.required:
         if name not in value:
-            place = f"{path}.{name}" if path else name
-            causes.append(Cause("FieldValueRequired", "Required value", place))
+            field = f"{path}.{name}" if path else name
+            causes.append(Cause("FieldValueRequired", "Required value", field))
 
 
 def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
@@ -230,28 +230,28 @@ def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
 
 
 def _nearest(nodes: list[Node], failures: list[list[Cause]], value: Any) -> list[Cause]:
-    """Give the failures of the schema that had most to say of the value, the first of equals."""
-    said = [_checks(node, value) for node in nodes]
-    return failures[said.index(max(said))]
+    """Return the failures of the schema with most checks of the value; the first of equals."""
+    counts = [_checks(node, value) for node in nodes]
+    return failures[counts.index(max(counts))]
 
 
 def _checks(node: Node, value: Any) -> int:
-    """Count the schemas that apply somewhere in a value."""
-    found = 1 + sum(_checks(inner, value) for inner in (*node.any_of, *node.one_of, *node.all_of))
+    """Return the number of schemas that apply within a value."""
+    count = 1 + sum(_checks(inner, value) for inner in (*node.any_of, *node.one_of, *node.all_of))
     if isinstance(value, dict):
         for name, item in value.items():
             inner = node.property(name)
             if inner is not None:
-                found += _checks(inner, item)
+                count += _checks(inner, item)
     elif isinstance(value, list) and node.items is not None:
-        found += sum(_checks(node.items, item) for item in value)
-    return found
+        count += sum(_checks(node.items, item) for item in value)
+    return count
 
 
 def _attempts(nodes: list[Node], value: Any, path: str) -> list[list[Cause]]:
-    found = []
+    attempts = []
     for node in nodes:
         causes: list[Cause] = []
         _value(node, value, _ABSENT, path, causes)
-        found.append(causes)
-    return found
+        attempts.append(causes)
+    return attempts

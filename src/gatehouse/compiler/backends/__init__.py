@@ -1,4 +1,12 @@
-"""Back ends: how one kind of proxy says what the IR means. Pure functions, IR in, bundle out.
+"""Back ends: IR to configuration of one kind of proxy. No I/O.
 
-One package per proxy. They know nothing of Kubernetes, and what a proxy cannot do they report.
+- :mod:`~gatehouse.compiler.backends.nginx`: file sets for NGINX.
+- :mod:`~gatehouse.compiler.backends.envoy`: xDS resource sets for Envoy.
+- :mod:`~gatehouse.compiler.backends.nginx_plus`: desired upstreams for the NGINX Plus API.
+- :mod:`~gatehouse.compiler.backends.fragments`: fragments, regenerated only when their inputs
+  change.
+- :mod:`~gatehouse.compiler.backends.relying_parties`: authenticator configuration of OpenID
+  Connect.
+
+A back end reports what its proxy does not support. Never here: Kubernetes.
 """

@@ -1,7 +1,7 @@
-"""Parts: resources or files that are made together, kept until what they were made from changes.
+"""Fragments: resources or files that are generated together and cached until their inputs change.
 
-All bookkeeping is by the identity of objects of the IR, so that a pass over thousands of them looks
-at those alone that are new.
+Changes are found by the identity of IR objects, so that a pass over thousands of objects processes
+only the new ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from gatehouse.incremental.table import difference
 
 T = TypeVar("T")
-I = TypeVar("I", bound="Item")  # noqa: E741 - an item
+I = TypeVar("I", bound="Item")  # noqa: E741 - short for item
 W = TypeVar("W", bound="OutputSet[Any]")
 I_contra = TypeVar("I_contra", contravariant=True)
 
@@ -23,95 +23,95 @@ Unsupported = tuple[tuple[str, str], ...]
 
 
 class Item(Protocol):
-    """One thing that a part has: a resource, or a file."""
+    """An item of a fragment: a resource or a file."""
 
     @property
     def key(self) -> Any:
-        """What no other has."""
+        """Key of the item, unique in the output set."""
 
 
 class OutputSet(Protocol[I_contra]):
-    """All of them."""
+    """All items of a gateway: a resource set or a file set."""
 
     def changed(self: T, new: Iterable[I_contra], gone: Iterable[Any]) -> T:
-        """Give another with ``new`` in it, and without the keys ``gone``."""
+        """Return a copy with the items ``new`` and without the keys ``gone``."""
 
 
 class Fragment(msgspec.Struct, Generic[I], frozen=True):
-    """Items, and what of the IR they leave out."""
+    """Items generated together, with their findings and dependencies."""
 
     resources: tuple[I, ...] = ()
     unsupported: Unsupported = ()
     uses: frozenset[str] = frozenset()
-    """Clusters on which it depends, in the words of its back end."""
-    seen: tuple[Any, ...] = ()
-    """What it was made from."""
+    """Dependencies on clusters, as keys of the back end."""
+    inputs: tuple[Any, ...] = ()
+    """Inputs that the items were generated from."""
     needs: frozenset[Any] = frozenset()
-    """What it needs of what other parts may need as well."""
+    """Items outside of this fragment that it needs; other fragments may need them too."""
 
 
 class ChangeTracker(Generic[T]):
-    """Objects that were there in the last pass."""
+    """Finds changes of a collection between two passes, by identity."""
 
     def __init__(self) -> None:
-        # What is held stays alive, so that an identity is never that of another object.
-        self._held: Collection[T] = ()
+        # Keeps the objects alive, so that an identity is never reused by another object.
+        self._objects: Collection[T] = ()
 
     def follow(self, items: Collection[T]) -> tuple[list[T], list[T]]:
-        """Give those that are new, and those that are there no more."""
-        before, self._held = self._held, items
+        """Return the objects that are new and those that are gone since the last call."""
+        before, self._objects = self._objects, items
         return difference(before, items)
 
 
 class Fragments(Generic[I, W]):
-    """All parts of a gateway, and the whole of their items."""
+    """All fragments of a gateway, and the output set of their items."""
 
     def __init__(self, empty: W) -> None:
-        self._parts: dict[str, Fragment[I]] = {}
+        self._fragments: dict[str, Fragment[I]] = {}
         self._findings: dict[str, Unsupported] = {}
         self._users: defaultdict[str, set[str]] = defaultdict(set)
         self.moves = 0
-        """How often what parts need may have changed."""
+        """Number of calls that may have changed ``needs``."""
         self._needs: Counter[Any] = Counter()
-        self._turned: dict[Any, bool] = {}
-        """Whether it was needed before, of what came to be needed, or is not any more."""
+        self._previous_needs: dict[Any, bool] = {}
+        """Each need touched since the last ``changed_needs``: whether it was needed before."""
         self._before: dict[str, Fragment[I] | None] = {}
-        """Of those that changed in this pass."""
-        self._made = empty
+        """Previous version of each fragment that changed in this pass."""
+        self._output = empty
 
     def get(self, key: str) -> Fragment[I] | None:
-        """Give a part."""
-        return self._parts.get(key)
+        """Return a fragment, or None."""
+        return self._fragments.get(key)
 
     def keys(self, prefix: str) -> list[str]:
-        """Give the keys of some parts."""
-        return [key for key in self._parts if key.startswith(prefix)]
+        """Return the keys that start with ``prefix``."""
+        return [key for key in self._fragments if key.startswith(prefix)]
 
     def users(self, clusters: Iterable[str]) -> set[str]:
-        """Give the keys of the parts that depend on any of the clusters."""
+        """Return the keys of the fragments that depend on any of ``clusters``."""
         return {key for name in clusters for key in self._users.get(name, ())}
 
     @property
     def needs(self) -> Set[Any]:
-        """What any part needs."""
+        """Needs of all fragments."""
         return self._needs.keys()
 
-    def put(self, key: str, part: Fragment[I]) -> None:
-        """Put a part in the place of another, if there is one."""
+    def put(self, key: str, fragment: Fragment[I]) -> None:
+        """Add a fragment or replace it."""
         self.drop(key)
-        self._parts[key] = part
-        if part.unsupported:
-            self._findings[key] = part.unsupported
-        for name in part.uses:
+        self._fragments[key] = fragment
+        if fragment.unsupported:
+            self._findings[key] = fragment.unsupported
+        for name in fragment.uses:
             self._users[name].add(key)
-        for each in part.needs:
-            self._turned.setdefault(each, each in self._needs)
-        self._needs.update(part.needs)
-        self.moves += bool(part.needs)
+        for need in fragment.needs:
+            self._previous_needs.setdefault(need, need in self._needs)
+        self._needs.update(fragment.needs)
+        self.moves += bool(fragment.needs)
 
     def drop(self, key: str) -> None:
-        """Take a part away, if it is there."""
-        known = self._parts.pop(key, None)
+        """Remove a fragment, if present."""
+        known = self._fragments.pop(key, None)
         self._before.setdefault(key, known)
         self._findings.pop(key, None)
         for name in known.uses if known is not None else ():
@@ -120,28 +120,38 @@ class Fragments(Generic[I, W]):
                 del self._users[name]
         needs = known.needs if known is not None else frozenset()
         self.moves += bool(needs)
-        for each in needs:
-            self._turned.setdefault(each, True)
-            self._needs[each] -= 1
-            if not self._needs[each]:
-                del self._needs[each]
+        for need in needs:
+            self._previous_needs.setdefault(need, True)
+            self._needs[need] -= 1
+            if not self._needs[need]:
+                del self._needs[need]
 
-    def changed(self) -> tuple[list[Any], list[Any]]:
-        """Give what any part needs now and none did when this was asked last, and the reverse."""
-        turned, self._turned = self._turned, {}
-        moved = [each for each, before in turned.items() if before != (each in self._needs)]
-        return [each for each in moved if each in self._needs], [
-            each for each in moved if each not in self._needs
+    def changed_needs(self) -> tuple[list[Any], list[Any]]:
+        """Return the needs that were added and those that were removed since the last call."""
+        previous, self._previous_needs = self._previous_needs, {}
+        changed = [need for need, before in previous.items() if before != (need in self._needs)]
+        return [need for need in changed if need in self._needs], [
+            need for need in changed if need not in self._needs
         ]
 
     def finish(self) -> tuple[W, Unsupported]:
-        """End a pass: give all items, and all that they leave out."""
-        old = {each.key: each for part in self._before.values() if part for each in part.resources}
-        now = (self._parts.get(key) for key in self._before)
-        new = {each.key: each for part in now if part is not None for each in part.resources}
+        """End the pass. Return the output set and all findings."""
+        old = {
+            item.key: item
+            for fragment in self._before.values()
+            if fragment
+            for item in fragment.resources
+        }
+        now = (self._fragments.get(key) for key in self._before)
+        new = {
+            item.key: item
+            for fragment in now
+            if fragment is not None
+            for item in fragment.resources
+        }
         self._before = {}
-        changed = [each for key, each in new.items() if old.get(key) != each]
+        changed = [item for key, item in new.items() if old.get(key) != item]
         if changed or old.keys() - new.keys():
-            self._made = self._made.changed(changed, old.keys() - new.keys())
-        found = [each for key in sorted(self._findings) for each in self._findings[key]]
-        return self._made, tuple(found)
+            self._output = self._output.changed(changed, old.keys() - new.keys())
+        findings = [item for key in sorted(self._findings) for item in self._findings[key]]
+        return self._output, tuple(findings)

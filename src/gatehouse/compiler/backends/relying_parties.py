@@ -1,4 +1,4 @@
-"""Relying parties, as both proxies' back ends describe them to an authenticator."""
+"""Authenticator configuration of OpenID Connect relying parties, shared by both proxies."""
 
 from __future__ import annotations
 
@@ -11,43 +11,54 @@ from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.sidecars.authenticator.config import Claim, Party, Rule
 
 SYSTEM_TRUST = "system.pem"
-"""Beside a description: the authorities that the data plane's machine trusts."""
+"""CA certificates of the system on the data plane, beside the configuration file."""
 
 
-def claim_headers(wanted: Oidc) -> list[tuple[str, str]]:
-    """Give the claims that backends are told, and in which headers."""
-    asked = wanted.authorization.requirements
-    return [(each.name, each.header) for rule in asked for each in rule.claims if each.header]
+def claim_headers(oidc: Oidc) -> list[tuple[str, str]]:
+    """Return the claims passed to backends, each with the name of its header."""
+    requirements = oidc.authorization.requirements
+    return [
+        (claim.name, claim.header)
+        for requirement in requirements
+        for claim in requirement.claims
+        if claim.header
+    ]
 
 
-def party(wanted: Oidc, file: Callable[[str], str], headers: tuple[str, ...] = ()) -> Party:
-    """Describe what is wanted. ``file``: the path of a secret, by its name."""
-    asked = wanted.authorization
-    made = Party(
+def party(oidc: Oidc, file: Callable[[str], str], headers: tuple[str, ...] = ()) -> Party:
+    """Build the configuration of a relying party.
+
+    ``file`` returns the path of a secret file by name.
+    """
+    authorization = oidc.authorization
+    config = Party(
         name="",
-        filter=wanted.filter,
-        issuer=wanted.issuer,
-        metadata_url=wanted.metadata_url,
-        client_id=wanted.client_id,
-        secret=file(wanted.secret),
-        trust=file(wanted.trust) if wanted.trust else SYSTEM_TRUST,
-        revoked=file(wanted.revoked) if wanted.revoked else "",
-        callback=wanted.callback,
-        callback_origin=wanted.callback_origin,
-        pkce=wanted.pkce,
-        scopes=wanted.scopes,
-        extra=wanted.extra,
-        cookie=wanted.cookie,
-        timeout=wanted.timeout,
-        after_logout=wanted.logout.after,
-        token_hint=wanted.logout.token_hint,
+        filter=oidc.filter,
+        issuer=oidc.issuer,
+        metadata_url=oidc.metadata_url,
+        client_id=oidc.client_id,
+        secret=file(oidc.secret),
+        trust=file(oidc.trust) if oidc.trust else SYSTEM_TRUST,
+        revoked=file(oidc.revoked) if oidc.revoked else "",
+        callback=oidc.callback,
+        callback_origin=oidc.callback_origin,
+        pkce=oidc.pkce,
+        scopes=oidc.scopes,
+        extra=oidc.extra,
+        cookie=oidc.cookie,
+        timeout=oidc.timeout,
+        after_logout=oidc.logout.after,
+        token_hint=oidc.logout.token_hint,
         rules=tuple(
-            Rule(tuple(Claim(c.name, c.values, c.regex) for c in each.claims), each.every)
-            for each in asked.requirements
+            Rule(
+                tuple(Claim(c.name, c.values, c.regex) for c in requirement.claims),
+                requirement.every,
+            )
+            for requirement in authorization.requirements
         ),
-        every=asked.every,
-        told=tuple(name for name, _ in claim_headers(wanted)),
+        every=authorization.every,
+        told=tuple(name for name, _ in claim_headers(oidc)),
         headers=headers,
     )
-    digest = hashlib.sha256(msgspec.json.encode(made)).hexdigest()[:16]
-    return msgspec.structs.replace(made, name=digest)
+    digest = hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:16]
+    return msgspec.structs.replace(config, name=digest)

@@ -1,7 +1,7 @@
-"""Everything that Gateways serve: what Gateway API says, and what guests add to their listeners.
+"""Gateway API joined with the plug-ins whose objects attach to Gateway listeners.
 
-A *guest* is a front end whose objects attach to listeners like routes. It has the functions that
-are called here, by the same names; a new one is a line in :data:`GUESTS`.
+A *plug-in* is a front end that implements :class:`FrontendPlugin` at module level. A new one is an
+entry in :data:`PLUGINS`.
 """
 
 from __future__ import annotations
@@ -25,59 +25,59 @@ Status = gateway_api.Status | upstream_cluster.ClusterStatus | hosted_apiserver.
 
 
 class FrontendPlugin(Protocol):
-    """What a guest's module has."""
+    """Interface of a front end whose objects attach to listeners, like routes."""
 
     @property
     def KINDS(self) -> tuple[resources.Resource, ...]:
-        """The resources to watch."""
+        """Resources to watch."""
 
     @property
     def INDEXES(self) -> Mapping[str, tuple[Index, ...]]:
-        """Their index buckets; objects with a status are in that of ``SUBJECTS``."""
+        """Index buckets by kind. Objects with a status are in the bucket ``STATUS_SUBJECTS``."""
 
     def decode(self, kind: str, raw: Mapping[str, Any]) -> meta.Resource:
-        """Read an object; never raises."""
+        """Decode an object. Never raises."""
 
     def contribution(self, ask: Ask, gateway: Key) -> Contribution:
-        """Give what a Gateway serves of it."""
+        """Return what this front end adds to a Gateway."""
 
     def attached(self, ask: Ask, gateway: Key) -> Mapping[tuple[Key, str], int]:
-        """Count the objects on each listener of a Gateway and its ListenerSets."""
+        """Return the number of attached objects per listener of a Gateway and its ListenerSets."""
 
     def status(self, ask: Ask, key: Key) -> Status | None:
-        """Give the wanted status of an object."""
+        """Return the desired status of an object, without times."""
 
     def gateways_of(self, ask: Ask, key: Key) -> tuple[Key, ...]:
-        """Give the Gateways that serve an object."""
+        """Return the Gateways that serve an object."""
 
 
 PLUGINS: tuple[FrontendPlugin, ...] = (upstream_cluster, hosted_apiserver)
 
 KINDS: tuple[resources.Resource, ...] = (
     *gateway_api.KINDS,
-    *(kind for guest in PLUGINS for kind in guest.KINDS),
+    *(kind for plugin in PLUGINS for kind in plugin.KINDS),
 )
-"""The resources to watch."""
+"""Resources to watch."""
 
 OPTIONAL_KINDS: tuple[resources.Resource, ...] = (
     *gateway_api.OPTIONAL_KINDS,
-    *(kind for guest in PLUGINS for kind in guest.KINDS),
+    *(kind for plugin in PLUGINS for kind in plugin.KINDS),
 )
-"""Those that a cluster need not know."""
+"""Resources whose CRDs may be missing from the cluster."""
 
 INDEXES: Mapping[str, tuple[Index, ...]] = {
     **gateway_api.INDEXES,
-    **{kind: found for guest in PLUGINS for kind, found in guest.INDEXES.items()},
+    **{kind: indexes for plugin in PLUGINS for kind, indexes in plugin.INDEXES.items()},
 }
-"""The index buckets of each kind, for :class:`gatehouse.query.Snapshot`."""
+"""Index buckets of each kind, for :class:`gatehouse.incremental.query.Snapshot`."""
 
 REPORTED: tuple[resources.Resource, ...] = (
     *gateway_api.STATUS_KINDS,
-    *(kind for guest in PLUGINS for kind in guest.KINDS),
+    *(kind for plugin in PLUGINS for kind in plugin.KINDS),
 )
-"""Those of which we write statuses."""
+"""Resources whose statuses the controller writes."""
 
-_BY_KIND = {kind.kind: guest for guest in PLUGINS for kind in guest.KINDS}
+_BY_KIND = {kind.kind: plugin for plugin in PLUGINS for kind in plugin.KINDS}
 
 
 class _Named(Protocol):
@@ -89,20 +89,23 @@ N = TypeVar("N", bound=_Named)
 
 
 def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
-    """Read an object of one of :data:`KINDS`; never raises."""
-    guest = _BY_KIND.get(kind)
-    return guest.decode(kind, raw) if guest is not None else gateway_api.decode(kind, raw)
+    """Decode an object of one of :data:`KINDS`. Never raises."""
+    plugin = _BY_KIND.get(kind)
+    return plugin.decode(kind, raw) if plugin is not None else gateway_api.decode(kind, raw)
 
 
 def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
-    """Give what a Gateway's data plane serves; None while it waits for an address, or may not."""
-    found = ask(gateway_api.compile_gateway, key)
-    if found is None:
+    """Return the IR of a Gateway.
+
+    None if the Gateway is not managed, waits for an address, or requests an unsupported one.
+    """
+    gateway = ask(gateway_api.compile_gateway, key)
+    if gateway is None:
         return None
-    # Thousands of names, and their clusters, are no contribution that is copied each time.
-    found = hosted_apiserver.with_hosted_apiservers(ask, key, found)
-    added = [each for guest in PLUGINS if (each := ask(guest.contribution, key)) != EMPTY]
-    return _with(found, added) if added else found
+    # Merged incrementally: there are thousands of hostnames and clusters, too many to copy.
+    gateway = hosted_apiserver.with_hosted_apiservers(ask, key, gateway)
+    added = [c for plugin in PLUGINS if (c := ask(plugin.contribution, key)) != EMPTY]
+    return _with(gateway, added) if added else gateway
 
 
 def _with(gateway: ir.Gateway, added: list[Contribution]) -> ir.Gateway:
@@ -118,7 +121,7 @@ def _with(gateway: ir.Gateway, added: list[Contribution]) -> ir.Gateway:
 
 
 def _clusters(own: Collection[Cluster], more: list[Cluster]) -> Collection[Cluster]:
-    """Give the clusters; those of routes, which are many, are not copied without need."""
+    """Return all clusters. Those of routes, which are many, are copied only if needed."""
     return _union(tuple(own), [tuple(more)]) if more else own
 
 
@@ -135,63 +138,63 @@ def _by_port(parts: Iterable[tuple[P, ...]]) -> tuple[P, ...]:
 
 
 def _union(first: tuple[N, ...], parts: Iterable[tuple[N, ...]]) -> tuple[N, ...]:
-    """Give everything once, sorted by name; names depend on the content."""
-    found = {each.name: each for part in parts for each in part}
-    found.update({each.name: each for each in first})
-    return tuple(found[name] for name in sorted(found))
+    """Return all entries, sorted by name. Equal names mean equal content."""
+    by_name = {each.name: each for part in parts for each in part}
+    by_name.update({each.name: each for each in first})
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 def subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
-    """Give every object whose status may be ours to write, those of guests among them."""
+    """Return every object whose status the controller may write, including those of plug-ins."""
     return ask(gateway_api.subjects, "")
 
 
 def status(ask: Ask, key: Key) -> Status | None:
-    """Give the wanted status of an object; None for one that is none of our business."""
-    guest = _BY_KIND.get(key[0])
-    if guest is not None:
-        return guest.status(ask, key)
-    # Not asked but called: one memo for each of 40,000 routes is enough.
-    found = gateway_api.status(ask, key)
-    if isinstance(found, GatewayStatus | SetStatus):
-        return _counted(ask, key, found)
-    return found
+    """Return the desired status of an object; None if this controller does not manage it."""
+    plugin = _BY_KIND.get(key[0])
+    if plugin is not None:
+        return plugin.status(ask, key)
+    # A plain call, not a query: a second memo for each of 40,000 routes would be waste.
+    desired = gateway_api.status(ask, key)
+    if isinstance(desired, GatewayStatus | SetStatus):
+        return _counted(ask, key, desired)
+    return desired
 
 
-def _counted(ask: Ask, key: Key, found: GatewayStatus | SetStatus) -> GatewayStatus | SetStatus:
-    """Count what guests attached to listeners."""
+def _counted(ask: Ask, key: Key, desired: GatewayStatus | SetStatus) -> GatewayStatus | SetStatus:
+    """Add the objects of plug-ins to the counts of attached routes."""
     gateway = key if key[0] == "Gateway" else ask(parent_of, key)
     if gateway is None:
-        return found
+        return desired
     counts: dict[str, int] = {}
-    for guest in PLUGINS:
-        for (owner, name), count in ask(guest.attached, gateway).items():
+    for plugin in PLUGINS:
+        for (owner, name), count in ask(plugin.attached, gateway).items():
             if owner == key:
                 counts[name] = counts.get(name, 0) + count
     if not any(counts.values()):
-        return found
+        return desired
     listeners = tuple(
         msgspec.structs.replace(each, attached=each.attached + counts.get(each.name, 0))
-        for each in found.listeners
+        for each in desired.listeners
     )
-    return msgspec.structs.replace(found, listeners=listeners)
+    return msgspec.structs.replace(desired, listeners=listeners)
 
 
 def gateways_of(ask: Ask, key: Key) -> tuple[Key, ...] | None:
-    """Give our Gateways that serve a route, or an object of a guest; None for anything else.
+    """Return the managed Gateways that serve a route or an object of a plug-in; else None.
 
-    The status of such an object waits for their data planes.
+    The status of such an object is deferred until their data planes have confirmed it.
     """
-    guest = _BY_KIND.get(key[0])
-    if guest is not None:
-        return guest.gateways_of(ask, key)
+    plugin = _BY_KIND.get(key[0])
+    if plugin is not None:
+        return plugin.gateways_of(ask, key)
     return gateway_api.gateways_of_route(ask, key) if key[0] in gateway_api.ROUTE_KINDS else None
 
 
 def merge_status(
     current: Mapping[str, Any] | None, desired: Status, now: str
 ) -> dict[str, Any] | None:
-    """Give the whole status to write; None when ``current`` says the same. ``now``: RFC 3339."""
+    """Return the whole status to write; None if ``current`` is up to date. ``now``: RFC 3339."""
     if isinstance(desired, upstream_cluster.ClusterStatus):
         return upstream_cluster.merge_status(current, desired, now)
     if isinstance(desired, hosted_apiserver.HostedStatus):

@@ -1,4 +1,4 @@
-"""What a front end adds to a Gateway whose listeners serve objects of its own."""
+"""Additions of a plug-in to the IR of a Gateway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gatehouse.compiler.ir.kube_apiserver import ApiListener
 
 
 class Contribution(msgspec.Struct, frozen=True):
-    """Parts of :class:`gatehouse.compiler.ir.gateway.Gateway`, in any order."""
+    """Entries for the fields of :class:`gatehouse.compiler.ir.gateway.Gateway`, in any order."""
 
     apis: tuple[ApiListener, ...] = ()
     tunnels: tuple[ir.ProxyProtocolListener, ...] = ()

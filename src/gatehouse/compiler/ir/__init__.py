@@ -1,10 +1,15 @@
-"""The intermediate representation: what a proxy must do, in the field's words.
+"""The intermediate representation (IR): proxy-neutral configuration. Frozen data, no I/O.
 
-Frozen data without I/O. Every back end must be able to express all of it; what one cannot, it
-reports. Nothing here knows Kubernetes or any proxy. A new ability of the product starts here:
-:mod:`gatehouse.compiler.ir.http` for HTTP semantics, :mod:`gatehouse.compiler.ir.gateway` for
-listeners and TLS.
+- :mod:`~gatehouse.compiler.ir.gateway`: listeners, TLS, L4 and PROXY protocol ports of a gateway.
+- :mod:`~gatehouse.compiler.ir.http`: matches, filters, actions, routes, virtual hosts, clusters.
+- :mod:`~gatehouse.compiler.ir.authentication`: basic authentication, JWT, OpenID Connect.
+- :mod:`~gatehouse.compiler.ir.settings`: traffic settings of policies and data planes.
+- :mod:`~gatehouse.compiler.ir.kube_apiserver`: kube-apiservers behind a gateway.
+- :mod:`~gatehouse.compiler.ir.load_balancing`: external load balancers.
 
-Every struct is compared by value and shared by identity: an unchanged virtual host is the same
-object in the next compile, which is how the back ends know what need not be rendered again.
+A new product feature starts here. Every back end must be able to express all of the IR, and reports
+what its proxy does not support. Never here: Kubernetes, or anything of one proxy.
+
+Structs are compared by value and shared by identity. An unchanged virtual host is the same object
+in the next pass: back ends use this to skip what need not be generated again.
 """

@@ -1,4 +1,4 @@
-"""Who may send a request: passwords, signed tokens, or users that a provider knows."""
+"""IR of authentication: passwords, signed tokens, and OpenID Connect."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import msgspec
 
 
 class Basic(msgspec.Struct, frozen=True, tag=True):
-    """A name and a password (RFC 7617)."""
+    """HTTP basic authentication (RFC 7617)."""
 
     realm: str
     users: str
-    """Name of the secret that holds a line ``name:hash`` for each."""
+    """Name of the secret file with one line ``name:hash`` per user."""
     filter: str = ""
-    """For people: ``namespace/name``."""
+    """For diagnostics: ``namespace/name``."""
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A claim that must have one of some values, or match one of some expressions."""
+    """A required claim: it must equal one of the values, or match one of the expressions."""
 
     name: str
     values: tuple[str, ...]
     regex: bool = False
     header: str = ""
-    """The header in which a backend is told the claim."""
+    """Header that passes the claim to the backend; empty: none."""
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """Claims of which all or one must hold."""
+    """Required claims: all of them (``every``), or at least one."""
 
     claims: tuple[Claim, ...]
     every: bool = True
 
 
 class Authorization(msgspec.Struct, frozen=True):
-    """Requirements of which all or one must be met."""
+    """Requirements: all of them must be met (``every``), or at least one."""
 
     requirements: tuple[Requirement, ...] = ()
     every: bool = True
@@ -44,29 +44,29 @@ class Jwt(msgspec.Struct, frozen=True, tag=True):
 
     realm: str
     keys: str
-    """Name of the secret that holds a JSON Web Key Set."""
+    """Name of the secret file with a JSON Web Key Set."""
     leeway: float = 0.0
-    """Seconds by which clocks may differ."""
+    """Tolerated clock skew in seconds."""
     authorization: Authorization = Authorization()
     filter: str = ""
-    """For people: ``namespace/name``."""
+    """For diagnostics: ``namespace/name``."""
 
 
 class Logout(msgspec.Struct, frozen=True):
-    """How a session ends before its time."""
+    """Logout of a session."""
 
     path: str = ""
-    """What users ask for to log out; empty for none."""
+    """Path that starts a logout; empty: none."""
     after: str = ""
-    """A path or URL to send them to then; empty for none."""
+    """Path or URL that users are redirected to after a logout; empty: none."""
     front_channel: str = ""
-    """The path that the provider has browsers ask for when it ends a session; empty for none."""
+    """Path for front-channel logout, which the provider makes browsers request; empty: none."""
     token_hint: bool = False
-    """Whether the provider is told the ID token at a logout."""
+    """True: the ID token is sent to the provider at a logout."""
 
 
 class Oidc(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """A user that an OpenID Connect provider knows, in a session kept by cookies."""
+    """Login at an OpenID Connect provider, with a session in cookies."""
 
     filter: str
     """``namespace/name``: routes with the same filter share sessions."""
@@ -74,23 +74,24 @@ class Oidc(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     metadata_url: str
     client_id: str
     secret: str
-    """Name of the secret that holds the client's."""
+    """Name of the secret file with the client secret."""
     trust: str = ""
-    """Name of the secret that holds the provider's authorities; empty for the system's."""
+    """Name of the secret file with the CA certificates of the provider; empty: those of the
+    system."""
     revoked: str = ""
-    """Name of the secret that holds the certificates that they take back; empty for none."""
+    """Name of the secret file with the CRLs of these CAs; empty: none."""
     callback: str
-    """The path that the provider sends users back to."""
+    """Path that the provider redirects users to after a login."""
     callback_origin: str = ""
-    """Scheme, host and port; empty for those that a user came to."""
+    """Scheme, host and port of the callback; empty: those of the user's request."""
     pkce: bool = True
-    """Whether codes are bound to who asked for them (RFC 7636)."""
+    """True: codes are bound to the client that requested them (RFC 7636)."""
     scopes: tuple[str, ...] = ("openid",)
     extra: tuple[tuple[str, str], ...] = ()
-    """More arguments for the provider, sorted."""
+    """Additional parameters of the authorisation request, sorted."""
     cookie: str = "NGX_OIDC_SESSION"
     timeout: float = 8 * 3600.0
-    """Seconds for which a session lasts that is not refreshed."""
+    """Lifetime in seconds of a session that is not refreshed."""
     logout: Logout = Logout()
     authorization: Authorization = Authorization()
 

@@ -1,4 +1,4 @@
-"""A gateway: listeners, certificates, clusters; what one data plane is to serve."""
+"""IR of a gateway: listeners, certificates and clusters. The configuration of one data plane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gatehouse.compiler.ir.settings import DataPlaneSettings, Snippet, UsageRepo
 
 
 class SecretBytes:
-    """Key material. Compares by value, shows nothing."""
+    """Key material. Compares by value; `repr` is redacted; pickling raises TypeError."""
 
     __slots__ = ("_value",)
 
@@ -21,7 +21,7 @@ class SecretBytes:
         self._value = value
 
     def reveal(self) -> bytes:
-        """Give the bytes; call this only where they are written to a file meant for them."""
+        """Return the bytes. Call this only where they are written to a secret file."""
         return self._value
 
     def __eq__(self, other: object) -> bool:
@@ -41,125 +41,129 @@ class Certificate(msgspec.Struct, frozen=True):
     """A server certificate with its key."""
 
     name: str
-    """``[a-z0-9-]``; depends on the content, so a renewed certificate has another name."""
+    """``[a-z0-9-]``. Derived from the content: a renewed certificate has a new name."""
     chain: bytes
     """PEM, leaf first."""
     key: SecretBytes
 
 
 class TrustBundle(msgspec.Struct, frozen=True):
-    """Certificates of authorities, for checking others' certificates."""
+    """CA certificates, used to verify a peer."""
 
     name: str
-    """``[a-z0-9-]``; depends on the content."""
+    """``[a-z0-9-]``. Derived from the content."""
     pem: bytes
 
 
 class SecretFile(msgspec.Struct, frozen=True):
-    """Passwords or keys that a route's authentication needs."""
+    """Passwords or keys for the authentication of a route."""
 
     name: str
-    """``[a-z0-9-]``; depends on the content."""
+    """``[a-z0-9-]``. Derived from the content."""
     content: SecretBytes
 
 
 class ClientValidation(msgspec.Struct, frozen=True):
-    """How clients' certificates are checked."""
+    """Validation of client certificates."""
 
     trust: str
-    """Name of the trust bundle."""
+    """Name of the CA certificates (:class:`TrustBundle`)."""
     required: bool = True
-    """False: clients without a good certificate are served as well."""
+    """If False, clients without a valid certificate are served too."""
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """One port. All Gateway listeners that share it are folded into its virtual hosts."""
+    """One port. All Gateway listeners of the port are merged into its virtual hosts."""
 
     port: int
     protocol: Literal["HTTP", "HTTPS"]
     virtual_hosts: Collection[VirtualHost]
+    """Sorted by hostname; hostnames are distinct. Requests for an unknown hostname are answered
+    with 404 over plain text, and rejected in the TLS handshake over HTTPS."""
     client_validation: ClientValidation | None = None
-    """Sorted by hostname; hostnames are distinct. A name that none covers is answered 404 over
-    plain text, and refused in the TLS handshake over HTTPS."""
+    """Validation of client certificates; None if clients need none."""
 
 
 class L4Backend(msgspec.Struct, frozen=True):
-    """A share of connections."""
+    """A backend of an L4 route."""
 
     cluster: str
-    """Empty for a share that is refused."""
+    """Cluster name. Empty: connections of this share are rejected."""
     weight: int = 1
 
 
 class L4Host(msgspec.Struct, frozen=True):
-    """Where connections of one name go. Without any backend they are refused."""
+    """The L4 routes of one hostname. Without backends, connections are rejected."""
 
     hostname: str
-    """As of a virtual host; empty on TCP and UDP."""
+    """Same form as in a virtual host; empty on TCP and UDP."""
     backends: tuple[L4Backend, ...] = ()
     certificates: tuple[str, ...] = ()
-    """Given: TLS ends here, with these certificates; else it passes through."""
+    """Names of the certificates for TLS termination. Empty: TLS passes through."""
     sources: tuple[str, ...] = ()
-    """CIDR ranges of clients that may connect, sorted; empty for everybody."""
+    """CIDR ranges of permitted clients, sorted. Empty: all clients."""
 
 
 class L4Listener(msgspec.Struct, frozen=True):
-    """One port whose connections are forwarded as they are."""
+    """One port whose connections are forwarded without HTTP processing."""
 
     port: int
     protocol: Literal["TCP", "UDP", "TLS"]
     hosts: Collection[L4Host]
-    """Sorted by hostname; one without hostname on TCP and UDP. A name that none covers is cut."""
+    """Sorted by hostname; exactly one without hostname on TCP and UDP. Connections with an unknown
+    hostname are closed."""
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """An address that clients wanted to reach when a proxy of theirs took the connection."""
+    """A destination address from a PROXY protocol header: the address that the client connected
+    to."""
 
     address: str
-    """IPv4 or IPv6, in its canonical text."""
+    """IPv4 or IPv6 address in canonical form."""
     port: int
     cluster: str
     sources: tuple[str, ...] = ()
-    """CIDR ranges of clients; empty for everybody. A client is who the PROXY header tells, if the
-    port knows which proxies to believe; else who connects."""
+    """CIDR ranges of permitted clients. Empty: all clients. The client address comes from the PROXY
+    header if the port has trusted proxies; otherwise it is the peer address."""
 
 
 class ProxyProtocolListener(msgspec.Struct, frozen=True):
-    """A port for proxies that say by the PROXY protocol (1 or 2) which address was wanted."""
+    """A port that selects a cluster by the destination in the PROXY header (version 1 or 2)."""
 
     port: int
     destinations: Collection[Destination]
-    """Sorted by address and port; addresses are distinct. Any other destination is cut."""
+    """Sorted by address and port; addresses are distinct. Connections to any other destination are
+    closed."""
     proxies: tuple[str, ...] = ()
-    """CIDR ranges of the proxies that are believed, sorted; empty for all."""
+    """CIDR ranges of trusted proxies, sorted. Empty: all peers are trusted."""
 
 
 class Gateway(msgspec.Struct, frozen=True):
-    """Everything one data plane serves."""
+    """Configuration of one data plane."""
 
     name: str
     """``namespace/name``."""
     bind_address: str = ""
-    """The one address to listen on; empty for every address, IPv4 and IPv6."""
+    """The only address to listen on. Empty: every IPv4 and IPv6 address."""
     listeners: tuple[Listener, ...] = ()
     """Sorted by port; ports are distinct."""
     streams: tuple[L4Listener, ...] = ()
-    """Sorted by port and protocol. A TLS one may share its port with an HTTPS listener, whose
-    names then are not its own."""
+    """L4 listeners, sorted by port and protocol. A TLS listener may share its port with an HTTPS
+    listener; their hostnames are then distinct."""
     tunnels: tuple[ProxyProtocolListener, ...] = ()
     """Sorted by port."""
     apis: tuple[ApiListener, ...] = ()
     """Sorted by port."""
     clusters: Collection[Cluster] = ()
-    """Sorted by name; every cluster that a backend names, and no other."""
+    """Sorted by name. Exactly the clusters that backends name."""
     certificates: tuple[Certificate, ...] = ()
-    """Sorted by name; every certificate that something names, and no other."""
+    """Sorted by name. Exactly the certificates that other fields name."""
     trust: tuple[TrustBundle, ...] = ()
-    """Sorted by name; every bundle that something names, and no other."""
+    """CA certificates, sorted by name. Exactly those that other fields name."""
     secrets: tuple[SecretFile, ...] = ()
-    """Sorted by name; those that routes' authentication names."""
+    """Sorted by name. Exactly those that the authentication of routes names."""
     edge: DataPlaneSettings = DataPlaneSettings()
     snippets: tuple[Snippet, ...] = ()
-    """Of the contexts ``main`` and ``http``."""
+    """Snippets of the contexts ``main`` and ``http``."""
     usage: UsageReports | None = None
-    """Of NGINX Plus; None: nothing is said of it."""
+    """Usage reporting of NGINX Plus; None: not configured."""

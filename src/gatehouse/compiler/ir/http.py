@@ -1,4 +1,4 @@
-"""HTTP: matches, filters, actions, routes, virtual hosts."""
+"""IR of HTTP: matches, filters, actions, routes and virtual hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PathExact(msgspec.Struct, frozen=True, tag=True):
 class PathPrefix(msgspec.Struct, frozen=True, tag=True):
     """A prefix by path element: ``/a`` covers ``/a`` and ``/a/b``, not ``/ab``.
 
-    ``value`` has no trailing slash, but for the root, ``/``.
+    ``value`` has no trailing slash, except for the root, ``/``.
     """
 
     value: str
@@ -35,20 +35,20 @@ PathMatch = PathExact | PathPrefix | PathRegex
 
 
 class ValueMatch(msgspec.Struct, frozen=True):
-    """A header (name case-insensitive, lower case here) or query parameter (name as is)."""
+    """A match on a header (name in lower case here) or a query parameter (name as written)."""
 
     name: str
     value: str
     regex: bool = False
-    """Whether ``value`` is an RE2 expression that must match the whole value."""
+    """True: ``value`` is an RE2 expression that must match the whole value."""
 
 
 class Match(msgspec.Struct, frozen=True):
-    """All of its parts must hold."""
+    """A match of a route. All of its fields must match."""
 
     path: PathMatch = PathPrefix("/")
     method: str = ""
-    """Upper case; empty for any."""
+    """Upper case; empty: any method."""
     headers: tuple[ValueMatch, ...] = ()
     query: tuple[ValueMatch, ...] = ()
 
@@ -72,13 +72,13 @@ class HeaderEdit(msgspec.Struct, frozen=True):
 
 
 class FullPath(msgspec.Struct, frozen=True, tag=True):
-    """Replace the whole path."""
+    """Replaces the whole path."""
 
     value: str
 
 
 class PrefixPath(msgspec.Struct, frozen=True, tag=True):
-    """Replace the matched prefix; only on routes that match a :class:`PathPrefix`."""
+    """Replaces the matched prefix; only on routes that match a :class:`PathPrefix`."""
 
     value: str
 
@@ -87,78 +87,78 @@ PathRewrite = FullPath | PrefixPath
 
 
 class Rewrite(msgspec.Struct, frozen=True):
-    """Changes to the request line and Host sent to the backend; None leaves a part as it is."""
+    """Changes to the request line and Host sent to the backend. None leaves a field unchanged."""
 
     hostname: str | None = None
     path: PathRewrite | None = None
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """A share of the traffic of a :class:`Forward`."""
+    """A backend of a :class:`Forward`."""
 
     cluster: str
-    """Name of a :class:`Cluster`; empty for a share that cannot be forwarded and answers 500."""
+    """Name of a :class:`Cluster`. Empty: requests of this share are answered with 500."""
     weight: int = 1
     request_headers: HeaderEdit = HeaderEdit()
     response_headers: HeaderEdit = HeaderEdit()
 
 
 class Mirror(msgspec.Struct, frozen=True):
-    """A cluster that gets a copy of the request, whose answer nobody sees."""
+    """A cluster that gets a copy of the request. Its response is discarded."""
 
     cluster: str
-    """Empty: the copy cannot be sent anywhere."""
+    """Name of a :class:`Cluster`. Empty: no copy is sent."""
     numerator: int = 100
     denominator: int = 100
-    """The share of requests that is copied."""
+    """``numerator / denominator`` is the share of requests that is copied."""
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """When a request is tried again: its connection failed, it took too long, or these codes."""
+    """Retries of a request after a connection failure, a timeout or one of the status codes."""
 
     attempts: int
-    """How often after the first time."""
+    """Number of retries after the first attempt."""
     codes: tuple[int, ...] = ()
     backoff: float = 0.0
-    """Seconds before an attempt; 0: at once."""
+    """Pause in seconds before an attempt; 0: none."""
 
 
 class Persistence(msgspec.Struct, frozen=True):
-    """Requests of one session go to one endpoint."""
+    """Session persistence: requests of one session go to one endpoint."""
 
     kind: Literal["cookie", "header"]
     name: str
     lifetime: int = 0
-    """Seconds that a client keeps the cookie; 0: as long as it runs."""
+    """Lifetime of the cookie in seconds; 0: until the client exits."""
 
 
 class Forward(msgspec.Struct, frozen=True, tag=True):
     """Send the request to one of the backends, by weight.
 
-    No backend, or none with weight, answers 500. A backend whose cluster has no endpoints
-    answers 503. Where requests are gRPC calls the status UNAVAILABLE stands for both.
+    Without a backend of positive weight the response is 500. A backend whose cluster has no
+    endpoints answers 503. For gRPC calls both are the status UNAVAILABLE.
     """
 
     backends: tuple[Backend, ...] = ()
     rewrite: Rewrite = Rewrite()
     request_timeout: float = 0.0
-    """Seconds for the whole exchange; 0 for no limit of its own."""
+    """Timeout of the whole exchange in seconds; 0: not set."""
     backend_timeout: float = 0.0
-    """Seconds for one attempt at a backend; 0 for no limit of its own."""
+    """Timeout of one attempt at a backend in seconds; 0: not set."""
     unlimited: bool = False
-    """Whether a limit was set to none at all."""
+    """True: a timeout was set to unlimited explicitly."""
     mirrors: tuple[Mirror, ...] = ()
     retry: Retry | None = None
     persistence: Persistence | None = None
     grpc: bool = False
-    """Whether requests are gRPC calls."""
+    """True: requests are gRPC calls."""
 
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):
-    """Answer with a redirection; None keeps the request's own part.
+    """Answer with a redirect; None keeps the value of the request.
 
-    ``port`` None: no port is written in Location (the front end has resolved the rules of
-    the Gateway API about ports, so a written port always differs from the scheme's own).
+    With ``port`` None, Location has no port. The front end has applied the port rules of the
+    Gateway API, so that a port given here always differs from the default port of the scheme.
     """
 
     status: Literal[301, 302, 303, 307, 308] = 302
@@ -169,7 +169,7 @@ class Redirect(msgspec.Struct, frozen=True, tag=True):
 
 
 class Respond(msgspec.Struct, frozen=True, tag=True):
-    """Answer with a fixed status and no backend."""
+    """Answer with a fixed status, without a backend."""
 
     status: int
 
@@ -178,92 +178,94 @@ Action = Forward | Redirect | Respond
 
 
 class Cors(msgspec.Struct, frozen=True):
-    """Which pages of other origins may read answers, and send what (Fetch standard)."""
+    """CORS policy: origins, methods and headers that browsers may use (Fetch standard)."""
 
     origins: tuple[str, ...]
-    """``*``, ``scheme://host[:port]``, or ``scheme://*.suffix[:port]`` for any depth below."""
+    """``*``, ``scheme://host[:port]``, or ``scheme://*.suffix[:port]`` for subdomains of any
+    depth."""
     methods: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     expose: tuple[str, ...] = ()
-    """In all three ``*`` stands for everything."""
+    """In ``methods``, ``headers`` and ``expose``, ``*`` stands for all."""
     credentials: bool = False
     max_age: int = 5
-    """Seconds that a browser may remember."""
+    """Seconds that a browser may cache the result of a preflight request."""
 
 
 LEFT_OUT = "left-out:"
-"""Stands before a route's name where a back end says what it leaves out of a route that it serves.
+"""Prefix of a route name in a finding about an unsupported setting of a route that is still served.
 
-No namespace has a colon, so no route's own name begins so.
+Namespaces have no colon, so that no route name starts with it.
 """
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One match and what to do; a virtual host tries its routes in order."""
+    """One match and its action. A virtual host tries its routes in order."""
 
     name: str
-    """For people: ``namespace/name`` of the object, rule and match, such as ``a/b/0/1``."""
+    """For diagnostics: ``namespace/name`` of the object, rule and match, such as ``a/b/0/1``."""
     match: Match
     action: Action
     request_headers: HeaderEdit = HeaderEdit()
     response_headers: HeaderEdit = HeaderEdit()
     cors: Cors | None = None
     settings: Settings = Settings()
-    """All that holds for it, those of its virtual host included."""
+    """All effective settings, including those of the virtual host."""
     authentication: Authentication | None = None
     snippets: tuple[Snippet, ...] = ()
-    """Back ends emit them untouched in the route's scope, or that of what it is served by."""
+    """Emitted unchanged in the route's context, or in the context of the server of the route."""
 
 
 class VirtualHost(msgspec.Struct, frozen=True):
-    """The routes served under one hostname of one port, most specific match first.
+    """The routes of one hostname on one port, most specific match first.
 
-    A request that no route matches is answered 404.
+    A request that matches no route is answered with 404.
     """
 
     hostname: str
-    """Lower case; ``*.example.com`` covers any depth below; empty for every other name."""
+    """Lower case. ``*.example.com`` covers subdomains of any depth; empty: all other hostnames."""
     routes: tuple[Route, ...]
     certificates: tuple[str, ...] = ()
-    """Names of the certificates offered for this name; empty on plain-text listeners."""
+    """Names of the certificates for this hostname; empty on plain-text listeners."""
     listener: str = ""
-    """The hostname of the listener that this name belongs to."""
+    """Hostname of the Gateway listener that this hostname belongs to."""
     settings: Settings = Settings()
     snippets: tuple[Snippet, ...] = ()
 
 
 class Endpoint(msgspec.Struct, frozen=True, order=True):
-    """Where a backend answers: an IP address (v4, or v6 without brackets) and a port."""
+    """IP address (v4, or v6 without brackets) and port of a backend."""
 
     address: str
     port: int
 
 
 class SubjectName(msgspec.Struct, frozen=True, order=True):
-    """A name in a certificate."""
+    """A subject alternative name of a certificate."""
 
     kind: Literal["dns", "uri"]
     value: str
 
 
 class BackendTls(msgspec.Struct, frozen=True):
-    """How a backend is spoken to over TLS."""
+    """TLS to a backend."""
 
     server_name: str
-    """Sent in the handshake."""
+    """Sent as SNI."""
     trust: str
-    """Name of the trust bundle that its certificate must chain to; empty for the system's."""
+    """Name of the CA certificates that verify the backend. Empty: those of the system."""
     names: tuple[SubjectName, ...] = ()
-    """One of these must be in the certificate; none given: ``server_name``."""
+    """The certificate must have one of these names. Empty: ``server_name``."""
     certificate: str = ""
-    """Name of the certificate to show it; empty for none."""
+    """Name of the client certificate; empty: none."""
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """A named set of endpoints that are spoken to alike."""
+    """A named set of endpoints with one protocol, TLS configuration and settings."""
 
     name: str
-    """Stable while only endpoints change; ``[a-z0-9_-]``, starts with a letter, at most 63."""
+    """Unchanged while only endpoints change; ``[a-z0-9_-]``, starts with a letter, at most 63
+    characters."""
     endpoints: tuple[Endpoint, ...]
     """Sorted."""
     protocol: Literal["http", "h2c", "grpc", "tcp", "udp"] = "http"

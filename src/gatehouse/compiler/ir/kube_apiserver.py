@@ -1,7 +1,7 @@
-"""Kube-apiservers behind a gateway: who asks for what, how much of it, and which server answers.
+"""IR of kube-apiservers behind a gateway: dispatch policies, flow control and servers.
 
-The rules are those of KubeGateway's UpstreamCluster, in one normal form: what a front end reads in
-lists of wildcards and inverted values is here a :class:`Names` for each field.
+The rules are those of KubeGateway's UpstreamCluster in one normal form. The front end reads lists
+of wildcards and inverted values; each field here is a :class:`Names`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import msgspec
 
 
 class Names(msgspec.Struct, frozen=True):
-    """A set of names: those listed, or all others. The default holds none."""
+    """A set of names: those listed, or all others. Empty by default."""
 
     exact: tuple[str, ...] = ()
-    """Sorted and distinct; compared case by case."""
+    """Sorted and distinct; compared case-sensitively."""
     prefixes: tuple[str, ...] = ()
-    """Sorted and distinct; a name that begins with one of them is meant too."""
+    """Sorted and distinct. A name that starts with one of them is listed."""
     subresources: tuple[str, ...] = ()
-    """Of resources only: a name that ends in ``/`` and one of them is meant too."""
+    """Only for resources. A name that ends in ``/`` and one of them is listed."""
     others: bool = False
-    """Whether the set holds all names but the ones meant. With nothing listed: every name."""
+    """True: the set contains all names except those listed. With no name listed: every name."""
 
 
 ANY = Names(others=True)
@@ -27,147 +27,151 @@ NONE = Names()
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Requests of some users. All fields that a request has must hold its value.
+    """Requests of some users. Every field that applies to a request must match.
 
-    A request for a resource is held against ``groups``, ``resources`` and ``names``, any other one
-    against ``paths``.
+    Requests for a resource are matched by ``groups``, ``resources`` and ``names``; all other
+    requests by ``paths``.
     """
 
     verbs: Names = NONE
     users: Names = ANY
     """User names; a service account is ``system:serviceaccount:<namespace>:<name>``."""
     user_groups: Names = ANY
-    """Holds a user of whom one group is listed; with ``others``, a user of whom none is listed."""
+    """Matches a user with at least one listed group. With ``others``: a user without any listed
+    group."""
     groups: Names = NONE
     """API groups; the core group is the empty string."""
     resources: Names = NONE
-    """``<resource>`` or ``<resource>/<subresource>``; ``pods`` does not hold ``pods/log``."""
+    """``<resource>`` or ``<resource>/<subresource>``; ``pods`` does not match ``pods/log``."""
     names: Names = ANY
-    """Names of objects; a request without a name is for the empty string."""
+    """Names of objects. A request without a name has the empty string as its name."""
     paths: Names = NONE
-    """Paths of requests that are not for a resource."""
+    """Paths of non-resource requests."""
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Where requests go that one of the rules holds."""
+    """Dispatch policy: the servers and limits of requests that match one of the rules."""
 
     rules: tuple[Rule, ...]
     servers: tuple[str, ...] = ()
-    """Names of the :class:`Server` that may answer; empty for all of them. One that the cluster
-    does not have (it is disabled) cannot; where none is left, the answer is 503."""
+    """Names of the :class:`Server` that may answer; empty: all. Names that the cluster does not
+    have (disabled servers) are ignored. If no server is left, the response is 503."""
     schema: str = ""
-    """Name of a :class:`FlowSchema`; empty for no limit."""
+    """Name of a :class:`FlowSchema`; empty: no limit."""
     logged: bool = False
-    """Whether these requests are in the access log."""
+    """True: these requests are written to the access log."""
 
 
 DEFAULT_HTTP2_STREAMS = 100
-"""What a kube-apiserver takes on one HTTP/2 connection unless it is told otherwise
-(``--http2-max-streams-per-connection``; before the mending of CVE-2023-44487 it was 250)."""
+"""Default limit of a kube-apiserver for streams on one HTTP/2 connection
+(``--http2-max-streams-per-connection``; before the fix of CVE-2023-44487 it was 250)."""
 
 
 class InFlight(msgspec.Struct, frozen=True, tag=True):
-    """At most so many requests at a time; long-running ones are not counted. 0 refuses all."""
+    """Maximum number of concurrent requests. Long-running requests are not counted. 0 rejects
+    all."""
 
     max: int
 
 
 class TokenBucket(msgspec.Struct, frozen=True, tag=True):
-    """So many requests each second, and a bucket of so many tokens, which is full at first."""
+    """Token bucket: ``rate`` requests per second, ``burst`` tokens, full at start."""
 
     rate: int
     burst: int
 
 
 class FlowSchema(msgspec.Struct, frozen=True):
-    """A limit that the policies which name it draw from together."""
+    """A limit shared by all policies that name it."""
 
     name: str
     limit: InFlight | TokenBucket
-    """Of one data plane."""
+    """Limit of one data plane."""
     shared: TokenBucket | None = None
-    """Of all data planes together, counted by the shared counter: asked after ``limit``."""
+    """Limit of all data planes together, counted by the rate limit service. Checked after
+    ``limit``."""
 
 
 class Server(msgspec.Struct, frozen=True):
     """A kube-apiserver that is not disabled."""
 
     name: str
-    """The URL as its owner wrote it."""
+    """The URL as written in the object."""
     host: str
-    """Host name or IP address, without brackets."""
+    """Hostname or IP address, without brackets."""
     port: int
     """1 to 65535."""
     path: str = ""
-    """What stands before every path there; empty, or begins with ``/`` and does not end in it."""
+    """Prefix of every path on this server. Empty, or starts with ``/`` and does not end with it."""
 
 
 class UpstreamTls(msgspec.Struct, frozen=True):
-    """How servers are spoken to over TLS."""
+    """TLS to the servers."""
 
     server_name: str
-    """Shown in the handshake, and to be found in the server's certificate."""
+    """Sent as SNI; the certificate of the server must have this name."""
     trust: str = ""
-    """Name of a trust bundle of the gateway; empty: the server is not verified."""
+    """Name of the CA certificates; empty: the server is not verified."""
     certificate: str = ""
-    """Name of the gateway's own certificate towards the servers; empty for none."""
+    """Name of the client certificate; empty: none."""
 
 
 class AuthCacheTTLs(msgspec.Struct, frozen=True):
-    """How it is found out who a client is."""
+    """Anonymous access, and lifetimes of cached authentication and authorisation results."""
 
     anonymous: bool = True
-    """Whether clients that show nothing are ``system:anonymous``; else they are answered 401."""
+    """True: clients without credentials are ``system:anonymous``. False: they are answered with
+    401."""
     good_for: float = 600.0
-    """Seconds for which a token that the servers accepted is not asked about again."""
+    """Seconds for which an accepted token is cached."""
     bad_for: float = 10.0
-    """Seconds for which a token that the servers refused is not asked about again."""
+    """Seconds for which a rejected token is cached."""
     allowed_for: float = 300.0
-    """Seconds for which a permission to impersonate is kept."""
+    """Seconds for which a permission to impersonate is cached."""
     denied_for: float = 30.0
-    """Seconds for which a refusal to impersonate is kept."""
+    """Seconds for which a denied impersonation is cached."""
 
 
 class ApiCluster(msgspec.Struct, frozen=True):
-    """One UpstreamCluster: the kube-apiservers of one cluster, under one set of names."""
+    """One UpstreamCluster: the kube-apiservers of one cluster, under one set of hostnames."""
 
     name: str
     hosts: tuple[str, ...]
-    """Lower case, sorted, distinct, at least one; no two clusters share one. The cluster's own
-    name is among them, unless an older cluster has it."""
+    """Lower case, sorted, distinct, at least one. Clusters share no hostname. The name of the
+    cluster is included, unless an older cluster has it."""
     servers: tuple[Server, ...]
-    """Sorted by name, distinct; those that are not disabled. Without any: 503."""
+    """Enabled servers, sorted by name, distinct. If empty, the response is 503."""
     policies: tuple[Policy, ...]
-    """In the order in which they are tried. A request that none holds is answered 403."""
+    """In evaluation order. A request that matches none is answered with 403."""
     schemas: tuple[FlowSchema, ...] = ()
-    """Sorted by name; those that policies name."""
+    """Sorted by name. Exactly those that policies name."""
     certificates: tuple[str, ...] = ()
-    """Names of the gateway's certificates shown to clients, the first by default. Empty: the
-    listener's own."""
+    """Names of the server certificates, the first one by default. Empty: those of the listener."""
     client_trust: str = ""
-    """Name of the trust bundle for clients' certificates; empty: certificates prove nothing."""
+    """Name of the CA certificates for client certificates. Empty: client certificates authenticate
+    no user."""
     tls: UpstreamTls | None = None
-    """None: servers are spoken to in plain text."""
+    """None: connections to the servers are plain text."""
     token: str = ""
-    """Name of the gateway's secret with the bearer token shown to the servers; empty for none."""
+    """Name of the secret file with the bearer token for the servers; empty: none."""
     identity: AuthCacheTTLs = AuthCacheTTLs()
     denied: bool = False
-    """Whether every request is refused for now, with 429."""
+    """True: every request is currently rejected with 429."""
     streams: int = DEFAULT_HTTP2_STREAMS
-    """How many requests share an HTTP/2 connection to a server at most. Servers that take fewer
-    refuse those of a new connection that come before they could say so."""
+    """Maximum number of concurrent requests on an HTTP/2 connection to a server. A server with a
+    lower limit rejects requests of a new connection that arrive before its SETTINGS frame."""
 
 
 class ApiListener(msgspec.Struct, frozen=True):
-    """A port in front of kube-apiservers. TLS ends here."""
+    """A port in front of kube-apiservers, with TLS termination."""
 
     port: int
     clusters: tuple[ApiCluster, ...]
     """Sorted by name."""
     certificates: tuple[str, ...] = ()
-    """Names of the gateway's certificates for hosts that no cluster has (answered 503), and for
-    clusters without certificates of their own."""
+    """Names of the certificates for unknown hostnames (answered with 503), and for clusters without
+    certificates."""
     counter: str = ""
-    """``host:port`` of the shared counter (Envoy's rate limit protocol, ``rls.proto`` v3); empty:
-    nothing is shared. Its descriptor has the entries ``cluster``, ``schema``, ``rate`` and
-    ``burst``, so that it needs no configuration."""
+    """``host:port`` of the rate limit service (Envoy's protocol, ``rls.proto`` v3); empty: no
+    shared limits. Its descriptor has the entries ``cluster``, ``schema``, ``rate`` and ``burst``,
+    so that the service needs no configuration."""

@@ -1,4 +1,4 @@
-"""A load balancer outside: its hosts, and the servers of the upstreams that it is to hold."""
+"""IR of an external load balancer: its hosts and the desired servers of its upstreams."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gatehouse.dataplane.upstream_name import UpstreamName
 
 
 class Server(msgspec.Struct, frozen=True):
-    """One server of an upstream."""
+    """A server of an upstream."""
 
     address: str
     """``host:port``, an IPv6 host in brackets."""
     draining: bool = False
-    """Whether it is to get no new clients."""
+    """True: the server gets no new clients."""
 
 
 class Parameters(msgspec.Struct, frozen=True):
-    """Of all servers of an upstream; None: the proxy's own default."""
+    """Parameters of all servers of an upstream; None: the default of the proxy."""
 
     weight: int | None = None
     max_conns: int | None = None
@@ -30,7 +30,7 @@ class Parameters(msgspec.Struct, frozen=True):
 
 
 class UpstreamSet(msgspec.Struct, frozen=True):
-    """Everything that an upstream is to hold; a server that is not among these leaves."""
+    """Desired state of an upstream. Servers that are not listed are removed."""
 
     name: UpstreamName
     servers: tuple[Server, ...]
@@ -39,74 +39,77 @@ class UpstreamSet(msgspec.Struct, frozen=True):
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """How a host is spoken to over HTTPS."""
+    """TLS to a host."""
 
     verify: bool = True
     trust: bytes = b""
-    """PEM; empty for the system's authorities."""
+    """CA certificates in PEM; empty: those of the system."""
     certificate: bytes = b""
-    """PEM of our own certificate, leaf first; empty for none."""
+    """Client certificate in PEM, leaf first; empty: none."""
     key: SecretBytes = SecretBytes(b"")
     server_name: str = ""
 
 
 class Host(msgspec.Struct, frozen=True):
-    """One load balancer."""
+    """An NGINX Plus API endpoint."""
 
     url: str
     tls: Tls = Tls()
     authorization: SecretBytes = SecretBytes(b"")
-    """Value of that header; empty for none."""
+    """Value of the Authorization header; empty: none."""
 
     @property
     def place(self) -> str:
-        """What it is called in statuses."""
+        """Name of the host in statuses."""
         return self.url
 
 
 class LoadBalancer(msgspec.Struct, frozen=True):
-    """Hosts that are to be alike."""
+    """Hosts with the same desired upstreams."""
 
     name: str
-    """``Kind namespace/name`` of the object that asks for it."""
+    """``Kind namespace/name`` of the source object."""
     hosts: tuple[Host, ...] = ()
     """URLs are distinct."""
     upstreams: tuple[UpstreamSet, ...] = ()
     """Sorted by name; names are distinct."""
     released_upstreams: tuple[UpstreamName, ...] = ()
-    """Upstreams that were ours and shall be empty, sorted. Any other upstream is left alone."""
+    """Upstreams that were owned before and must become empty, sorted. Other upstreams are not
+    changed."""
     drain: float = 0.0
-    """Seconds for which a server that leaves gets no new clients before it is removed."""
+    """Drain timeout in seconds: a removed server gets no new clients for so long before it is
+    deleted."""
     resync: float = 300.0
-    """Seconds within which every upstream is looked at again."""
+    """Maximum time in seconds between two checks of an upstream."""
     timeout: float = 10.0
-    """Seconds for one request to a host."""
+    """Timeout in seconds of one request to a host."""
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """One load balancer that is ours in whole: an agent runs its proxy."""
+    """An external machine. Gatehouse owns its whole proxy configuration: an agent runs the
+    proxy."""
 
     name: str
 
     @property
     def place(self) -> str:
-        """What it is called in statuses."""
+        """Name of the machine in statuses."""
         return self.name
 
 
 class Machines(msgspec.Struct, frozen=True):
-    """Load balancers that are ours in whole, all alike."""
+    """External machines with the same configuration."""
 
     name: str
-    """``Kind namespace/name`` of the object that asks for them."""
+    """``Kind namespace/name`` of the source object."""
     proxy: Literal["nginx", "envoy"]
     hosts: tuple[Machine, ...]
     """Names are distinct."""
     upstreams: tuple[UpstreamSet, ...]
     """Sorted by name; names are distinct."""
     gateway: Gateway
-    """What they serve: listeners of their own in front of these upstreams."""
+    """Desired configuration: listeners in front of these upstreams."""
     retained_upstreams: tuple[str, ...] = ()
-    """Its clusters that stay as they were last if they have no endpoints now, sorted."""
+    """Names of clusters that keep their last endpoints if they have none now, sorted."""
     released_upstreams: tuple[UpstreamName, ...] = ()
-    """None: what is not served is not there."""
+    """Always empty: an upstream that is not listed is not in the configuration."""

@@ -1,6 +1,6 @@
-"""Settings of traffic that policies give: how clients and backends are spoken to, how often.
+"""IR of traffic settings: limits, timeouts, buffers and load balancing.
 
-None, or nothing, everywhere: the proxy's own default.
+None, or an empty value, always means the default of the proxy.
 """
 
 from __future__ import annotations
@@ -14,81 +14,81 @@ class ClientSettings(msgspec.Struct, frozen=True):
     """Limits towards clients. Sizes in bytes, times in seconds."""
 
     body_size: int | None = None
-    """The longest body that is taken; 0: any."""
+    """Maximum size of a request body; 0: unlimited."""
     body_buffer: int | None = None
     body_timeout: float | None = None
-    """Between two reads of a body."""
+    """Timeout between two reads of a request body."""
     requests: int | None = None
-    """How many one connection may carry."""
+    """Maximum number of requests on one connection."""
     lifetime: float | None = None
-    """How long one connection may carry requests."""
+    """Maximum age of a connection that still accepts requests."""
     idle: float | None = None
-    """How long a connection is kept without a request; 0: not at all."""
+    """Timeout of an idle keep-alive connection; 0: keep-alive is disabled."""
     keepalive_header_timeout: float | None = None
-    """What clients are told of ``idle``."""
+    """Timeout announced to clients in the ``Keep-Alive`` header, in place of ``idle``."""
     keepalive_min_timeout: float | None = None
-    """How long a connection without a request is kept even when the proxy would rather end it."""
+    """Minimum time that an idle connection stays open, even if the proxy would close it earlier."""
     policies: tuple[str, ...] = ()
-    """For people: the objects that say so, as ``namespace/name``."""
+    """For diagnostics: the policies that set these values, as ``namespace/name``."""
 
 
 class Buffers(msgspec.Struct, frozen=True):
-    """How many buffers of which size in bytes an answer may fill."""
+    """Number and size in bytes of the buffers for a response."""
 
     number: int
     size: int
 
 
 class ProxySettings(msgspec.Struct, frozen=True):
-    """How answers of backends are read. Sizes in bytes, times in seconds between two steps."""
+    """Reading of backend responses. Sizes in bytes, timeouts in seconds between two operations."""
 
     buffering: bool | None = None
     buffer_size: int | None = None
-    """Of the buffer for the head of an answer."""
+    """Size of the buffer for response headers."""
     buffers: Buffers | None = None
     busy_buffers_size: int | None = None
-    """Of buffers that may be on their way to the client at once."""
+    """Maximum size of the buffers that may be in transit to the client."""
     connect: float | None = None
     send: float | None = None
     read: float | None = None
     policies: tuple[str, ...] = ()
-    """For people: the objects that say so, as ``namespace/name``."""
+    """For diagnostics: the policies that set these values, as ``namespace/name``."""
 
 
 class Attribute(msgspec.Struct, frozen=True):
-    """An attribute of a request, named as NGINX does: ``binary_remote_addr``, ``http_x_user``."""
+    """A request attribute by its NGINX variable name: ``binary_remote_addr``, ``http_x_user``."""
 
     name: str
 
 
 class RateLimit(msgspec.Struct, frozen=True):
-    """So many requests per second or minute for each value of a key."""
+    """Maximum number of requests per second or minute for each value of a key."""
 
     name: str
-    """Whose count it is: limits of one name share it."""
+    """Identifies the counters: limits of the same name share them."""
     key: tuple[str | Attribute, ...]
     rate: int
     per: Literal["second", "minute"]
     memory: int
-    """Bytes for all counts."""
+    """Size in bytes of the memory for all counters."""
     burst: int = 0
-    """How many more may wait."""
+    """Number of excess requests that may wait."""
     delay: int | None = 0
-    """How many of those do not wait; None: none of them waits."""
+    """Number of excess requests that are not delayed; None: no request is delayed."""
 
 
 class RateLimits(msgspec.Struct, frozen=True):
-    """All of the limits must be kept."""
+    """Rate limits of a route. A request must meet all of them."""
 
     limits: tuple[RateLimit, ...] = ()
     log_level: Literal["", "info", "notice", "warn", "error"] = ""
     status: int | None = None
-    """Of the answer to what is too much."""
+    """Status of the response to a rejected request."""
     dry_run: bool | None = None
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Everything that is set for a virtual host or route."""
+    """All settings of a virtual host or route."""
 
     client: ClientSettings = ClientSettings()
     proxy: ProxySettings = ProxySettings()
@@ -96,94 +96,95 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class UpstreamSettings(msgspec.Struct, frozen=True):
-    """How the endpoints of a cluster are chosen and kept connected."""
+    """Load balancing and keep-alive connections of a cluster."""
 
     balancing: str = ""
-    """In NGINX's words: ``least_conn``, ``ip_hash``, ``hash consistent``, ``random two``…"""
+    """Method and parameters as in NGINX: ``least_conn``, ``ip_hash``, ``hash consistent``, ``random
+    two``…"""
     key: Attribute | None = None
-    """What is hashed."""
+    """Attribute that is hashed."""
     connections: int | None = None
-    """Idle ones kept; 0: none."""
+    """Maximum number of idle connections; 0: none."""
     requests: int | None = None
     lifetime: float | None = None
     idle: float | None = None
     memory: int | None = None
-    """Bytes that workers share for what they know of the endpoints."""
+    """Size in bytes of the memory in which NGINX workers share the state of endpoints."""
     policies: tuple[str, ...] = ()
-    """For people: the objects that say so, as ``namespace/name``."""
+    """For diagnostics: the policies that set these values, as ``namespace/name``."""
 
 
 class ClientAddress(msgspec.Struct, frozen=True):
-    """Where the address of a client is taken from, if those who say it may be believed."""
+    """Source of the client address, and the peers that are trusted to supply it."""
 
     source: Literal["proxy-protocol", "x-forwarded-for"]
     trusted: tuple[str, ...] = ()
-    """Addresses, and networks in CIDR form."""
+    """IP addresses and CIDR ranges."""
     recursive: bool = False
-    """Whether of several addresses the last is taken that is not trusted itself."""
+    """True: the client address is the last address in the header that is not trusted."""
 
 
 class Compression(msgspec.Struct, frozen=True):
-    """Which answers are compressed with gzip, and how."""
+    """Response compression with gzip."""
 
     level: int | None = None
     min_length: int | None = None
-    """Bytes of the shortest answer."""
+    """Minimum size in bytes of a compressed response."""
     types: tuple[str, ...] = ()
     buffers: Buffers | None = None
     vary: bool | None = None
     http_version: str = ""
-    """The least version of HTTP of a request."""
+    """Minimum HTTP version of the request."""
     disabled: tuple[str, ...] = ()
-    """Patterns of user agents."""
+    """Patterns of user agents whose responses are not compressed."""
     proxied: tuple[str, ...] = ()
-    """Which requests that came by a proxy, in NGINX's words."""
+    """Which proxied requests are compressed: parameters of NGINX's ``gzip_proxied``."""
 
 
 class DataPlaneSettings(msgspec.Struct, frozen=True):
-    """How a data plane meets its clients, on all of its ports."""
+    """Settings of all ports of a data plane."""
 
     ipv4: bool = True
     ipv6: bool = True
     http2: bool = True
     sni_host_validation: bool = True
-    """Whether a request's host must belong to the listener of its TLS handshake."""
+    """Reject requests whose Host does not match the listener selected by SNI (421)."""
     removed_headers: tuple[str, ...] = ()
-    """Headers, lower case, that backends are not told; ``*`` for all that they are else."""
+    """Default headers, lower case, that are not sent to backends; ``*``: none is sent."""
     client_address: ClientAddress | None = None
     server_tokens: bool = False
-    """Whether answers say which version of the proxy they are from."""
+    """True: responses include the version of the proxy."""
     compression: Compression | None = None
 
 
 class UsageReports(msgspec.Struct, frozen=True):
-    """The licence of NGINX Plus, and how it reports its use. Files are the data plane's own."""
+    """Licence and usage reporting of NGINX Plus. Paths are those of the data plane."""
 
     license: str
-    """Path of the token."""
+    """Path of the licence token."""
     state: str
-    """A directory to keep what must outlive a reload."""
+    """Directory for state that must survive a reload."""
     endpoint: str = ""
-    """``host[:port]``; empty: F5's."""
+    """``host[:port]`` of the reporting endpoint; empty: that of F5."""
     resolver: tuple[str, ...] = ()
-    """Name servers, ``host[:port]``; none: the system's."""
+    """Name servers as ``host[:port]``; empty: those of the system."""
     proxy: str = ""
-    """``host:port``; empty: none."""
+    """``host:port`` of an HTTP proxy; empty: none."""
     verified: bool = True
-    """Whether the endpoint's certificate is checked."""
+    """True: the certificate of the endpoint is verified."""
     trust: str = ""
-    """Path of authorities for that; empty: the system's."""
+    """Path of the CA certificates for the endpoint; empty: those of the system."""
     certificate: str = ""
-    """Path of a certificate that is shown; empty: none."""
+    """Path of the client certificate; empty: none."""
     key: str = ""
     enforce_initial_report: bool = True
-    """Whether no traffic is served before a first report was taken."""
+    """True: NGINX serves no traffic before its first report was accepted."""
 
 
 class Snippet(msgspec.Struct, frozen=True):
-    """Raw text in the back end's own language, which only trusted users may write."""
+    """Raw configuration in the syntax of the proxy. Only trusted users may write it."""
 
     name: str
-    """For people: ``Kind namespace/name``."""
+    """For diagnostics: ``Kind namespace/name``."""
     context: Literal["main", "http", "http.server", "http.server.location"]
     text: str

@@ -1,10 +1,12 @@
-"""Load balancers outside the cluster: what keeps them in step with its Services.
+"""Load balancers outside the cluster, synchronized with Services of the cluster.
 
-- :mod:`loop`: from changed objects to what hosts are to hold; asleep until somebody asks.
-- :mod:`machines`: those that are ours in whole, whose agents come to us.
-- :mod:`balancer`: one load balancer as it is now, and which upstreams are its own. Pure.
-- :mod:`telling`: statuses and Events, a little later than everything else.
-- :mod:`figures`: what can be measured of each host.
+- :mod:`loop`: main loop from changed objects to desired upstreams; idle until one is requested.
+- :mod:`machines`: external machines that are configured in whole, over their agents.
+- :mod:`balancer`: state of one load balancer, and which upstreams it owns. No I/O.
+- :mod:`status_reporter`: statuses and Events, debounced.
+- :mod:`metrics`: metrics of each host.
+
+Never here: semantics of objects (front ends) and calls of the NGINX Plus API (transports).
 """
 
 from gatehouse.controller.load_balancers.loop import LoadBalancers

@@ -1,7 +1,7 @@
-"""Load balancers outside the cluster: the loop that keeps them in step with its Services.
+"""Main loop of load balancers outside the cluster, which synchronizes them with Services.
 
-It sleeps, and watches one kind that a cluster need not know, until somebody asks for a load
-balancer: an ExternalLoadBalancer or the ConfigMap of nlk. What the controller watches is shared.
+It is idle and watches one optional kind until a load balancer is requested by an
+ExternalLoadBalancer or by the ConfigMap of nlk. It shares the controller's informers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import LoadBalancer, Machines
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
-from gatehouse.controller.load_balancers.metrics import figures
+from gatehouse.controller.load_balancers.metrics import host_metrics
 from gatehouse.controller.load_balancers.status_reporter import (
     StatusReporter,
     current_status,
@@ -37,21 +37,21 @@ from gatehouse.transports.server import AgentServer
 log = structlog.get_logger("gatehouse.load_balancers")
 
 DEBOUNCE_SECONDS = 0.05
-"""Seconds in which changes are gathered into one pass; hosts wait longer than that for more."""
+"""Debounce of changes in seconds before a compile pass. The debounce of hosts is longer."""
 
 SHARED = tuple(
     each for each in front.KINDS if each not in (resources.NODES, resources.EXTERNAL_LOAD_BALANCERS)
 )
-"""What the controller watches anyway."""
+"""Kinds watched by the controller's own informers."""
 
 
 class LoadBalancers:
-    """Everything about load balancers that one controller does."""
+    """All load balancers of a controller."""
 
     def __init__(
         self, client: kube.Client, shared: Mapping[str, Informer], delivery: AgentServer
     ) -> None:
-        """``shared`` are the controller's informers, among them those of :data:`SHARED`."""
+        """``shared``: the controller's informers by kind, which include :data:`SHARED`."""
         self._shared = shared
         self._own = {
             each.kind: Informer(client, each, on_changes=self.on_changes, optional=optional)
@@ -61,38 +61,38 @@ class LoadBalancers:
             )
         }
         self._engine = query.Engine(query.Snapshot(front.INDEXES))
-        self._asked, self._woken = asyncio.Event(), asyncio.Event()
+        self._requested, self._wake_up = asyncio.Event(), asyncio.Event()
         self._active = False
         self._fleet = Fleet(self._on_report)
-        self.machines = machines.MachineFleet(delivery, self._woken.set)
-        self._teller = StatusReporter(client, self._object)
+        self.machines = machines.MachineFleet(delivery, self._wake_up.set)
+        self._status_reporter = StatusReporter(client, self._object)
         self.balancers: dict[query.Key, Balancer] = {}
-        """By the key of what asks for it."""
+        """By the key of the object that requests it."""
 
     def on_changes(self, resource: Resource, changes: Changes) -> None:
-        """Take in changed objects from an informer."""
+        """Store changed objects from an informer."""
         if not self._active:
-            # Asleep, this is all that anything costs.
+            # While idle, this is the only cost of a change.
             if resource is resources.EXTERNAL_LOAD_BALANCERS or (
                 resource is resources.CONFIG_MAPS and front.NLK_CONFIG_KEY[1:] in changes
             ):
-                self._asked.set()
+                self._requested.set()
             return
         if resource in front.KINDS:
-            now = {name: change.new for name, change in changes.items()}
-            if self._put(resource.kind, now):
-                self._woken.set()
+            objects = {name: change.new for name, change in changes.items()}
+            if self._put(resource.kind, objects):
+                self._wake_up.set()
         for key, balancer in self.balancers.items():
-            # Somebody may have written over what was told.
+            # Another writer may have overwritten the status.
             if status_object_key(key)[0] == resource.kind and status_object_key(key)[1:] in changes:
-                self._teller.touch(balancer)
+                self._status_reporter.enqueue(balancer)
 
     def watching_nodes(self) -> bool:
-        """Whether Nodes are watched: not before a load balancer is asked for."""
+        """Return whether Nodes are watched, which begins when a load balancer is requested."""
         return self._own[resources.NODES.kind].synced.is_set()
 
     def _put(self, kind: str, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]) -> bool:
-        """Say whether anything that matters changed."""
+        """Store changed objects. Return whether anything that matters changed."""
         return bool(
             self._engine.commit(
                 {
@@ -108,114 +108,116 @@ class LoadBalancers:
         return informer.objects.get((key[1], key[2]))
 
     async def run(self) -> None:
-        """Sleep until asked, then keep load balancers in step for ever.
+        """Wait until a load balancer is requested, then synchronize until cancelled.
 
-        The caller waits with this until the shared informers have synced.
+        Start it only after the shared informers have synchronized.
         """
         async with asyncio.TaskGroup() as group:
             balancers, nodes = self._own.values()
             group.create_task(balancers.run())
             await balancers.synced.wait()
             if self._object(front.NLK_CONFIG_KEY) is None:
-                await self._asked.wait()
-            log.info("load balancers are asked for")
+                await self._requested.wait()
+            log.info("load balancer requested, watching Nodes")
             group.create_task(nodes.run())
-            # Without having seen everything, what is missing would be taken for gone.
+            # Before this, objects not seen yet would be treated as deleted.
             await nodes.synced.wait()
             self._active = True
             for each in front.KINDS:
                 informer = self._own.get(each.kind) or self._shared[each.kind]
                 self._put(each.kind, informer.objects)
-            group.create_task(self._teller.run())
+            group.create_task(self._status_reporter.run())
             try:
                 await self._loop()
             finally:
                 await self._fleet.close()
 
     async def _loop(self) -> None:
-        self._woken.set()
+        self._wake_up.set()
         while True:
-            await self._woken.wait()
+            await self._wake_up.wait()
             await asyncio.sleep(DEBOUNCE_SECONDS)
-            self._woken.clear()
+            self._wake_up.clear()
             self._run_once()
 
     def _run_once(self) -> None:
         started = time.perf_counter()
-        # Twice: what is ours follows from what is wanted, and what is released from what is ours.
+        # Twice: owned upstreams follow from desired ones, and released ones from owned ones.
         if self._compile():
             self._compile()
-        wanted, ours = {}, list[Machines]()
+        desired, machines_of_balancers = {}, list[Machines]()
         for balancer in self.balancers.values():
-            balancer.holdings = None
+            balancer.desired = None
             match balancer.compiled.balancer:
-                case LoadBalancer() as asked:
-                    balancer.holdings = balancer.renderer.render(asked)
-                    wanted[balancer.name] = (asked.hosts, balancer.holdings)
-                case Machines() as asked:
-                    ours.append(asked)
-        self._fleet.want(wanted)
-        self.machines.want(ours)
+                case LoadBalancer() as compiled:
+                    balancer.desired = balancer.renderer.render(compiled)
+                    desired[balancer.name] = (compiled.hosts, balancer.desired)
+                case Machines() as compiled:
+                    machines_of_balancers.append(compiled)
+        self._fleet.want(desired)
+        self.machines.set_desired(machines_of_balancers)
         for balancer in self.balancers.values():
             self._take_reports(balancer)
-            self._teller.touch(balancer)
-        log.debug("pass", seconds=round(time.perf_counter() - started, 4))
+            self._status_reporter.enqueue(balancer)
+        log.debug("load balancer pass finished", seconds=round(time.perf_counter() - started, 4))
 
     def _take_reports(self, balancer: Balancer) -> None:
         balancer.served = self.machines.version(balancer.name)
         for report in self.machines.reports(balancer.name):
             balancer.reports[report.host] = report
 
-    def has_sources(self, name: str) -> Mapping[str, Any] | None:
-        """Give the object that asks for the load balancer of a name."""
+    def source_object(self, name: str) -> Mapping[str, Any] | None:
+        """Return the object that requests the load balancer with this name."""
         key = next((key for key, each in self.balancers.items() if each.name == name), None)
         return None if key is None else self._object(key)
 
     def on_machine_report(self) -> None:
-        """Note that a machine's agent came, went or reported."""
-        self._woken.set()
+        """Run a pass soon. Call this when a machine's agent connected, disconnected or reported."""
+        self._wake_up.set()
 
     def _compile(self) -> bool:
-        """Make one pass; says whether what is ours became another, so that it takes one more."""
+        """Run one compile pass. Return whether owned upstreams changed, which needs another one."""
         with self._engine.compile() as ask:
-            found = {key: _guarded(ask, key) for key in ask(front.load_balancer_sources, "")}
+            results = {key: _guarded(ask, key) for key in ask(front.load_balancer_sources, "")}
         again = False
-        for key in self.balancers.keys() - found.keys():
+        for key in self.balancers.keys() - results.keys():
             del self.balancers[key]
-            self._teller.forget(key)
+            self._status_reporter.forget(key)
             again |= bool(self._engine.commit({front.owned(key): None}))
-        for key, compiled in found.items():
+        for key, compiled in results.items():
             if compiled is None:
                 continue
             if key not in self.balancers:
-                remembered = front.owned_upstreams(current_status(key, self._object))
-                self.balancers[key] = Balancer(key, compiled, remembered)
+                owned = front.owned_upstreams(current_status(key, self._object))
+                self.balancers[key] = Balancer(key, compiled, owned)
             balancer = self.balancers[key]
-            balancer.take(compiled)
+            balancer.update(compiled)
             again |= bool(self._engine.commit({front.owned(key): balancer.owned}))
         return again
 
     def _on_report(self, name: str, report: HostReport) -> None:
-        balancer = next((each for each in self.balancers.values() if each.name == name), None)
+        balancer = next(
+            (candidate for candidate in self.balancers.values() if candidate.name == name), None
+        )
         if balancer is None:
             return
         balancer.reports[report.host] = report
-        self._teller.touch(balancer)
-        asked = balancer.compiled.balancer
-        if asked is not None and report.empty.intersection(asked.released_upstreams):
-            self._woken.set()
+        self._status_reporter.enqueue(balancer)
+        compiled = balancer.compiled.balancer
+        if compiled is not None and report.empty.intersection(compiled.released_upstreams):
+            self._wake_up.set()
 
-    def figures(self) -> Mapping[str, Metric]:
-        """What can be measured from outside, for each host."""
+    def metrics(self) -> Mapping[str, Metric]:
+        """Return the metrics of each host; none while idle."""
         if not self._active:
             return {}
-        return figures(self.balancers.values(), self._fleet, self.machines)
+        return host_metrics(self.balancers.values(), self._fleet, self.machines)
 
 
 def _guarded(ask: query.Ask, key: query.Key) -> front.Compiled | None:
-    """Ask; an object that nobody was prepared for must not stop the other load balancers."""
+    """Compile one load balancer. None if that raises, so that others are not affected."""
     try:
         return ask(front.compile_balancer, key)
     except Exception:
-        log.exception("not compiled", kind=key[0], namespace=key[1], name=key[2])
+        log.exception("compilation failed", kind=key[0], namespace=key[1], name=key[2])
         return None

@@ -1,4 +1,4 @@
-"""What can be measured of each host."""
+"""Metrics of each host of a load balancer."""
 
 from __future__ import annotations
 
@@ -15,61 +15,63 @@ _HOST = ("load_balancer", "host")
 Values = Mapping[tuple[str, ...], float]
 
 
-def figures(
+def host_metrics(
     balancers: Iterable[Balancer], fleet: Fleet, machines: Machines | None = None
 ) -> Mapping[str, Metric]:
-    """Give figures by name, each with a value for every host."""
+    """Return metrics by name, each with a value for every host."""
     workers = fleet.workers()
-    known = {place: worker.knowledge for place, worker in workers.items()}
+    knowledge = {host: worker.knowledge for host, worker in workers.items()}
     reports = {(each.name, report.host): report for each in balancers for report in each.ordered()}
-    ours = machines.agreed() if machines is not None else {}
+    machine_times = machines.synchronized_at() if machines is not None else {}
     since = time.time() - time.monotonic()
-    synced: dict[tuple[str, ...], float] = {
-        place: since + each.agreed_at for place, each in known.items() if each.agreed_at is not None
+    synced_at: dict[tuple[str, ...], float] = {
+        host: since + each.agreed_at
+        for host, each in knowledge.items()
+        if each.agreed_at is not None
     }
     up: dict[tuple[str, ...], float] = {
-        place: float(each.connected) for place, each in known.items()
+        host: float(each.connected) for host, each in knowledge.items()
     }
-    synced |= {place: since + each for place, each in ours.items()}
+    synced_at |= {host: since + each for host, each in machine_times.items()}
     if machines is not None:
-        up |= {place: float(each) for place, each in machines.connected().items()}
-    asked: dict[tuple[str, ...], float] = {
-        (*place, *said): float(count)
-        for place, worker in workers.items()
-        for said, count in worker.calls.items()
+        up |= {host: float(each) for host, each in machines.connected().items()}
+    requests: dict[tuple[str, ...], float] = {
+        (*host, *call_labels): float(count)
+        for host, worker in workers.items()
+        for call_labels, count in worker.calls.items()
     }
     return {
-        "load_balancer_up": _now(
+        "load_balancer_up": _gauge(
             "1 if the host answered the last request or its agent is connected, else 0.", up
         ),
-        "load_balancer_unsynced_upstreams": _now(
+        "load_balancer_unsynced_upstreams": _gauge(
             "Upstreams that are not synchronized.",
-            {place: float(each.behind) for place, each in reports.items()},
+            {host: float(each.behind) for host, each in reports.items()},
         ),
-        "load_balancer_failed_upstreams": _now(
+        "load_balancer_failed_upstreams": _gauge(
             "Upstreams that the host did not accept.",
-            {place: float(len(each.failing)) for place, each in reports.items()},
+            {host: float(len(each.failing)) for host, each in reports.items()},
         ),
-        "load_balancer_last_sync_timestamp_seconds": _now(
-            "Unix time at which all upstreams of the host were last seen synchronized.", synced
+        "load_balancer_last_sync_timestamp_seconds": _gauge(
+            "Unix time at which all upstreams of the host were last seen synchronized.", synced_at
         ),
-        "load_balancer_retries": _total(
+        "load_balancer_retries": _counter(
             "Retries of failed attempts.",
-            {place: float(each.retries) for place, each in known.items()},
+            {host: float(each.retries) for host, each in knowledge.items()},
         ),
-        "load_balancer_drift_corrections": _total(
+        "load_balancer_drift_corrections": _counter(
             "Corrections of upstreams that were changed by others.",
-            {place: float(each.drifts) for place, each in known.items()},
+            {host: float(each.drifts) for host, each in knowledge.items()},
         ),
-        "load_balancer_requests": _total(
-            "Requests to hosts by method and outcome.", asked, "method", "outcome"
+        "load_balancer_requests": _counter(
+            "Requests to hosts by method and outcome.", requests, "method", "outcome"
         ),
     }
 
 
-def _now(text: str, values: Values) -> Metric:
-    return Metric(0.0, text, labels=_HOST, values=values)
+def _gauge(help_text: str, values: Values) -> Metric:
+    return Metric(0.0, help_text, labels=_HOST, values=values)
 
 
-def _total(text: str, values: Values, *more: str) -> Metric:
-    return Metric(0.0, text, total=True, labels=(*_HOST, *more), values=values)
+def _counter(help_text: str, values: Values, *more_labels: str) -> Metric:
+    return Metric(0.0, help_text, total=True, labels=(*_HOST, *more_labels), values=values)

@@ -1,7 +1,7 @@
-"""Tells what became of load balancers: statuses, and Events on what they were asked for with.
+"""Writes the statuses of load balancers and records Events on the objects that request them.
 
-An ExternalLoadBalancer has a status. The ConfigMap of nlk has none: what would stand there is the
-entry ``status`` of another ConfigMap beside it.
+An ExternalLoadBalancer has a status. The ConfigMap of nlk has none: its status is the entry
+``status`` of another ConfigMap in the same namespace.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gatehouse.kube.events import Recorder
 log = structlog.get_logger("gatehouse.load_balancers")
 
 DEBOUNCE_SECONDS = 0.5
-"""Seconds between two rounds: what changes meanwhile is one write."""
+"""Debounce in seconds: changes in this time are one write."""
 
 MAX_EVENTS = 10
-"""Upstreams of one host whose failures have Events of their own: a host that lost its configuration
-fails hundreds alike."""
+"""Maximum number of Events for failing upstreams of one host. A host that lost its configuration
+may fail hundreds."""
 
 RETRY_SECONDS = 5.0
-"""Seconds before a write that failed is tried again."""
+"""Delay in seconds before a failed write is repeated."""
 
 NLK_STATUS: Key = ("ConfigMap", front.NLK_CONFIG_KEY[1], "nlk-config-status")
 
@@ -40,54 +40,54 @@ Objects = Callable[[Key], Mapping[str, Any] | None]
 
 
 def status_object_key(key: Key) -> Key:
-    """Give the object that has the status of a load balancer."""
+    """Return the key of the object that has the status of a load balancer."""
     return NLK_STATUS if key[0] == CONFIG_MAPS.kind else key
 
 
 def current_status(key: Key, objects: Objects) -> Mapping[str, Any]:
-    """Give the status that a load balancer has."""
-    found = objects(status_object_key(key)) or {}
+    """Return the current status of a load balancer; empty if it has none."""
+    status_object = objects(status_object_key(key)) or {}
     if key[0] != CONFIG_MAPS.kind:
-        return found.get("status") or {}
-    held = (found.get("data") or {}).get("status", "{}")
+        return status_object.get("status") or {}
+    text = (status_object.get("data") or {}).get("status", "{}")
     try:
-        found = msgspec.json.decode(held)
+        status = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return status if isinstance(status, dict) else {}
 
 
 class StatusReporter:
-    """Tells of load balancers that were touched, a little later."""
+    """Writes status and Events of changed load balancers, debounced by ``DEBOUNCE_SECONDS``."""
 
     def __init__(self, client: kube.Client, objects: Objects) -> None:
         self._client = client
         self._objects = objects
         self._recorder = Recorder(client, "gatehouse-controller")
-        self._touched: dict[Key, Balancer] = {}
-        self._woken = asyncio.Event()
-        self._noted: dict[Key, frozenset[_Note]] = {}
+        self._changed: dict[Key, Balancer] = {}
+        self._wake_up = asyncio.Event()
+        self._recorded: dict[Key, frozenset[_EventContent]] = {}
 
-    def touch(self, balancer: Balancer) -> None:
-        """Tell of it soon."""
-        self._touched[balancer.key] = balancer
-        self._woken.set()
+    def enqueue(self, balancer: Balancer) -> None:
+        """Write the status of a load balancer soon and record its Events."""
+        self._changed[balancer.key] = balancer
+        self._wake_up.set()
 
     def forget(self, key: Key) -> None:
-        """Tell nothing of it any more."""
-        self._touched.pop(key, None)
-        self._noted.pop(key, None)
+        """Drop a load balancer that is not requested any longer."""
+        self._changed.pop(key, None)
+        self._recorded.pop(key, None)
 
     async def run(self) -> None:
-        """Tell for ever."""
+        """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run())
             while True:
-                await self._woken.wait()
-                self._woken.clear()
-                touched, self._touched = self._touched, {}
-                for balancer in touched.values():
-                    self._note(balancer)
+                await self._wake_up.wait()
+                self._wake_up.clear()
+                changed, self._changed = self._changed, {}
+                for balancer in changed.values():
+                    self._record_events(balancer)
                     await self._write(balancer)
                 await asyncio.sleep(DEBOUNCE_SECONDS)
 
@@ -96,7 +96,7 @@ class StatusReporter:
         raw = self._objects(key)
         if raw is None:
             return
-        wanted = front.status(
+        desired = front.status(
             balancer.compiled,
             balancer.owned,
             balancer.version,
@@ -104,7 +104,7 @@ class StatusReporter:
             raw["metadata"].get("generation", 0),
         )
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = front.merged(current_status(key, self._objects), wanted, now)
+        status = front.merged(current_status(key, self._objects), desired, now)
         if status is None:
             return
         try:
@@ -112,9 +112,9 @@ class StatusReporter:
         except kube.NotFound:
             return
         except kube.ApiError as error:
-            say = log.debug if isinstance(error, kube.Conflict) else log.warning
-            say("status not written", load_balancer=balancer.name, error=str(error))
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self.touch, balancer)
+            log_method = log.debug if isinstance(error, kube.Conflict) else log.warning
+            log_method("status not written", load_balancer=balancer.name, error=str(error))
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self.enqueue, balancer)
 
     async def _put(self, key: Key, raw: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         if key[0] != CONFIG_MAPS.kind:
@@ -122,7 +122,7 @@ class StatusReporter:
             await self._client.patch(EXTERNAL_LOAD_BALANCERS, key[2], patch, key[1], "status")
             return
         owner = {"apiVersion": "v1", "kind": key[0], "name": key[2], "uid": raw["metadata"]["uid"]}
-        made = {
+        config_map = {
             "apiVersion": "v1",
             "kind": CONFIG_MAPS.kind,
             "metadata": {
@@ -133,71 +133,80 @@ class StatusReporter:
             "data": {"status": msgspec.json.encode(status).decode()},
         }
         try:
-            await self._client.update(CONFIG_MAPS, made)
+            await self._client.update(CONFIG_MAPS, config_map)
         except kube.NotFound:
-            await self._client.create(CONFIG_MAPS, made)
+            await self._client.create(CONFIG_MAPS, config_map)
 
-    def _note(self, balancer: Balancer) -> None:
-        """Make Events of what is so now and was not before."""
-        before = self._noted.get(balancer.key, frozenset())
+    def _record_events(self, balancer: Balancer) -> None:
+        """Record Events for new facts, compared with the previous call."""
+        previous = self._recorded.get(balancer.key, frozenset())
         followed = frozenset(_followed(balancer))
-        # Once followed, it is told no more: nodes come and go.
-        now = frozenset(_troubles(balancer)) | (
-            followed if _in_step(balancer) else followed & before
+        # Recorded only once: changes of nodes must not repeat it.
+        current = frozenset(_problems(balancer)) | (
+            followed if _is_synchronized(balancer) else followed & previous
         )
-        self._noted[balancer.key] = now
-        for note in sorted(now - before):
-            raw = self._objects(note.about)
+        self._recorded[balancer.key] = current
+        for event in sorted(current - previous):
+            raw = self._objects(event.regarding)
             if raw is not None:
-                head = {"kind": note.about[0], "apiVersion": _VERSIONS[note.about[0]]}
-                self._recorder.record({**raw, **head}, note.type, note.reason, note.message)
+                type_meta = {
+                    "kind": event.regarding[0],
+                    "apiVersion": _VERSIONS[event.regarding[0]],
+                }
+                self._recorder.record({**raw, **type_meta}, event.type, event.reason, event.message)
 
 
-class _Note(msgspec.Struct, frozen=True, order=True):
-    """What an Event says."""
+class _EventContent(msgspec.Struct, frozen=True, order=True):
+    """Content of an Event."""
 
-    about: Key
+    regarding: Key
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
 
 
-def _in_step(balancer: Balancer) -> bool:
+def _is_synchronized(balancer: Balancer) -> bool:
     reports = balancer.ordered()
     return bool(reports and balancer.version) and all(
         each.version == balancer.version and not each.trouble for each in reports
     )
 
 
-def _followed(balancer: Balancer) -> Iterator[_Note]:
+def _followed(balancer: Balancer) -> Iterator[_EventContent]:
     services = dict(balancer.compiled.claimed)
-    asked = balancer.compiled.balancer
-    for each in asked.upstreams if asked is not None else ():
-        message = f"upstream {each.name} is kept in step by {balancer.name}"
-        yield _Note(services[each.name], "Normal", "UpstreamSynced", message)
+    compiled = balancer.compiled.balancer
+    for upstream in compiled.upstreams if compiled is not None else ():
+        message = f"upstream {upstream.name} synchronized by {balancer.name}"
+        yield _EventContent(services[upstream.name], "Normal", "UpstreamSynced", message)
 
 
-def _others(balancer: Balancer, report: HostReport) -> Iterator[_Note]:
+def _more_failures(balancer: Balancer, report: HostReport) -> Iterator[_EventContent]:
     if len(report.failing) > MAX_EVENTS:
-        message = f"{report.host}: others fail too, beside those that Events tell of"
-        yield _Note(balancer.key, "Warning", "UpstreamSyncFailed", message)
+        message = f"{report.host}: more upstreams failed; Events show the first {MAX_EVENTS}"
+        yield _EventContent(balancer.key, "Warning", "UpstreamSyncFailed", message)
 
 
-def _troubles(balancer: Balancer) -> Iterator[_Note]:
+def _problems(balancer: Balancer) -> Iterator[_EventContent]:
     compiled = balancer.compiled
     for finding in compiled.findings:
-        yield _Note(balancer.key, "Warning", finding.reason.value, finding.message)
+        yield _EventContent(balancer.key, "Warning", finding.reason.value, finding.message)
     for note in compiled.notes:
-        yield _Note(note.service, "Warning", note.finding.reason.value, note.finding.message)
+        yield _EventContent(
+            note.service, "Warning", note.finding.reason.value, note.finding.message
+        )
     services = {str(name): service for name, service in balancer.owned.items()}
     for report in balancer.ordered():
         if report.error:
-            yield _Note(balancer.key, "Warning", "HostSyncFailed", f"{report.host}: {report.error}")
-        for name, words in report.failing[:MAX_EVENTS]:
-            what = f"upstream {name}" if name in services else name
-            message = f"{report.host}: {what}: {words}"
-            yield _Note(services.get(name, balancer.key), "Warning", "UpstreamSyncFailed", message)
-        yield from _others(balancer, report)
+            yield _EventContent(
+                balancer.key, "Warning", "HostSyncFailed", f"{report.host}: {report.error}"
+            )
+        for name, reason in report.failing[:MAX_EVENTS]:
+            subject = f"upstream {name}" if name in services else name
+            message = f"{report.host}: {subject}: {reason}"
+            yield _EventContent(
+                services.get(name, balancer.key), "Warning", "UpstreamSyncFailed", message
+            )
+        yield from _more_failures(balancer, report)
 
 
 _VERSIONS = {

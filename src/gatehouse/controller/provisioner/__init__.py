@@ -1,12 +1,17 @@
-"""What a Gateway needs in its cluster: a ServiceAccount, a ConfigMap, a Service and a Deployment.
+"""The provisioner: Kubernetes objects of a Gateway's data plane.
 
-Here: their names (:mod:`~gatehouse.controller.provisioner.names`), their content as a pure
-function of the
-Gateway (:mod:`~gatehouse.controller.provisioner.manifests`,
-:mod:`~gatehouse.controller.provisioner.pod`), and the only
-I/O, making and removing them (:mod:`~gatehouse.controller.provisioner.reconcile`).
+- :mod:`~gatehouse.controller.provisioner.names`: names and labels of the objects.
+- :mod:`~gatehouse.controller.provisioner.manifests`: the desired objects as a pure function of
+  Gateway, plan and settings, with :mod:`~gatehouse.controller.provisioner.pod`,
+  :mod:`~gatehouse.controller.provisioner.service`,
+  :mod:`~gatehouse.controller.provisioner.autoscaling`,
+  :mod:`~gatehouse.controller.provisioner.network_policy`,
+  :mod:`~gatehouse.controller.provisioner.copied_secrets` and the users'
+  :mod:`~gatehouse.controller.provisioner.patches`.
+- :mod:`~gatehouse.controller.provisioner.owned_objects`: the existing objects by Gateway.
+- :mod:`~gatehouse.controller.provisioner.reconcile`: creates, updates and deletes; the only I/O.
 
-Never here: NGINX configuration, certificates' making, status. A new kind of object becomes a
-function in ``manifests`` and an entry in ``reconcile.KINDS``; a new setting a field of
+Never here: NGINX configuration, creation of certificates, status. A new kind of object is a
+function in ``manifests`` and an entry in ``reconcile.KINDS``; a new setting is a field of
 ``ProvisionerSettings``.
 """

@@ -1,4 +1,4 @@
-"""How many Pods there are, and how many may be away at a time. Pure."""
+"""HorizontalPodAutoscaler, PodDisruptionBudget and replicas of a data plane. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Object = dict[str, Any]
 
 
 def autoscaler(name: str, options: Autoscaling) -> Object:
-    """Give the ``spec`` of a HorizontalPodAutoscaler over the Deployment of this name."""
+    """Return the ``spec`` of a HorizontalPodAutoscaler over the Deployment of this name."""
     metrics: list[Object] = []
     for resource, target in (
         ("cpu", options.target_cpu_utilization_percentage),
@@ -23,7 +23,7 @@ def autoscaler(name: str, options: Autoscaling) -> Object:
             metrics.append(
                 {"type": "Resource", "resource": {"name": resource, "target": utilization}}
             )
-    made: Object = {
+    result: Object = {
         "scaleTargetRef": {
             "apiVersion": DEPLOYMENTS.api_version,
             "kind": DEPLOYMENTS.kind,
@@ -33,32 +33,34 @@ def autoscaler(name: str, options: Autoscaling) -> Object:
         "maxReplicas": options.max_replicas,
     }
     if metrics or options.metrics:
-        made["metrics"] = [*metrics, *options.metrics]
+        result["metrics"] = [*metrics, *options.metrics]
     if options.behavior:
-        made["behavior"] = options.behavior
-    return made
+        result["behavior"] = options.behavior
+    return result
 
 
 def budget(selector: Mapping[str, str], options: DisruptionBudget) -> Object:
-    """Give the ``spec`` of a PodDisruptionBudget over the Pods with these labels."""
-    made: Object = {"selector": {"matchLabels": dict(selector)}}
-    stated = {
+    """Return the ``spec`` of a PodDisruptionBudget over the Pods with these labels."""
+    result: Object = {"selector": {"matchLabels": dict(selector)}}
+    fields = {
         "minAvailable": options.min_available,
         "maxUnavailable": options.max_unavailable,
         "unhealthyPodEvictionPolicy": options.unhealthy_pod_eviction_policy,
     }
-    return made | {key: value for key, value in stated.items() if value is not None}
+    return result | {key: value for key, value in fields.items() if value is not None}
 
 
-def scaled(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give a wanted Deployment with the number of Pods that it has: an autoscaler says how many."""
-    now = current.get("spec", {}).get("replicas")
-    if now is None:
-        return wanted
-    return {**wanted, "spec": {**wanted["spec"], "replicas": now}}
+def with_current_replicas(
+    current: Mapping[str, Any], desired: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return the desired Deployment with the current replicas, which an autoscaler sets."""
+    replicas = current.get("spec", {}).get("replicas")
+    if replicas is None:
+        return desired
+    return {**desired, "spec": {**desired["spec"], "replicas": replicas}}
 
 
-def replicas(asked: int | None, options: Autoscaling) -> int:
-    """Give the number of Pods to begin with."""
-    least = (options.min_replicas or 1) if options.enable else 1
-    return least if asked is None else asked
+def replicas(specified: int | None, options: Autoscaling) -> int:
+    """Return the initial number of Pods."""
+    min_replicas = (options.min_replicas or 1) if options.enable else 1
+    return min_replicas if specified is None else specified

@@ -1,4 +1,4 @@
-"""Secrets of the control plane's namespace that data planes need beside them. Pure."""
+"""Secrets that are copied to the namespaces of data planes. No I/O."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import msgspec
 
 SECRET_USES = ("pull", "license", "usage-ca", "usage-client")
 Use = Literal["pull", "license", "usage-ca", "usage-client"]
-"""``pull``: of images; the others are NGINX Plus': its licence (key ``license.jwt``), authorities
-(``ca.crt``) and a client certificate (``tls.crt``, ``tls.key``) for where it reports its use."""
+"""``pull``: image pull secret. The others are for NGINX Plus: its licence (key ``license.jwt``), CA
+certificates (``ca.crt``) and client certificate (``tls.crt``, ``tls.key``) for usage reports."""
 
 
 class CopiedSecret(msgspec.Struct, frozen=True):
-    """A Secret to be copied to where data planes run."""
+    """A Secret to copy beside data planes."""
 
     name: str
-    """Of the source."""
+    """Name of the source."""
     use: Use
     type: str = "Opaque"
     data: Mapping[str, str] = {}
-    """Base64, as in the source."""
+    """Base64-encoded, as in the source."""
 
     def named(self, prefix: str) -> str:
-        """Give the copy's name beside a Gateway's other objects."""
+        """Return the name of the copy, with the prefix of a Gateway's objects."""
         return f"{prefix}-{self.name}"
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A Secret that the installation names to be copied."""
+    """A Secret that the options name for copying."""
 
     use: Use
     namespace: str
@@ -37,26 +37,26 @@ class Source(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Source:
-        """Read ``USE=namespace/name``; raises ValueError."""
-        use, _, where = text.partition("=")
-        namespace, slash, name = where.partition("/")
+        """Parse ``USE=namespace/name``. Raises ValueError."""
+        use, _, source = text.partition("=")
+        namespace, slash, name = source.partition("/")
         if use not in SECRET_USES:
-            raise ValueError(f"{text!r}: {use!r} is none of {', '.join(SECRET_USES)}")
+            raise ValueError(f"invalid value {text!r}: use must be one of {', '.join(SECRET_USES)}")
         if not (slash and namespace and name) or "/" in name:
-            raise ValueError(f"{text!r} is not USE=namespace/name")
+            raise ValueError(f"invalid value {text!r}: must be USE=namespace/name")
         return cls(msgspec.convert(use, Use), namespace, name)
 
 
 def read_all(
     sources: Iterable[Source], secret: Callable[[tuple[str, str]], Mapping[str, Any] | None]
 ) -> tuple[CopiedSecret, ...]:
-    """Give what is to be copied now; ``secret`` gives a Secret by namespace and name."""
-    found = (read(each.name, each.use, secret((each.namespace, each.name))) for each in sources)
-    return tuple(each for each in found if each is not None)
+    """Return the Secrets to copy now. ``secret`` returns a Secret by namespace and name."""
+    copies = (read(item.name, item.use, secret((item.namespace, item.name))) for item in sources)
+    return tuple(item for item in copies if item is not None)
 
 
 def read(name: str, use: Use, source: Mapping[str, Any] | None) -> CopiedSecret | None:
-    """Give a Secret as it is to be copied; None while there is none."""
+    """Return the copy of a Secret; None if the source does not exist."""
     if source is None:
         return None
     return CopiedSecret(name, use, source.get("type") or "Opaque", source.get("data") or {})

@@ -1,4 +1,4 @@
-"""The objects a Gateway needs, as a pure function of the Gateway and the settings."""
+"""Desired objects of a Gateway's data plane, as a pure function of Gateway, plan and settings."""
 
 from __future__ import annotations
 
@@ -37,76 +37,76 @@ from gatehouse.controller.provisioner.pod import (
 from gatehouse.controller.provisioner.service import Ports
 
 SERVICE_ANNOTATION = "gatehouse.dev/service-name"
-"""On the Pod template: which Service's address the Pod has as its own, on one machine."""
+"""Pod template annotation with the Service whose address the Pod uses itself (standalone only)."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is to be provisioned for a Gateway, beside what it says itself."""
+    """Provisioning plan: input of the provisioner besides the Gateway itself."""
 
     ports: Ports
-    """Of all its listeners, also of ListenerSets."""
+    """Ports of all its listeners, including ListenerSets."""
     proxy: Proxy = "nginx"
     workload: Workload = Workload()
     ip_family: str = ""
-    """``dual``, ``ipv4`` or ``ipv6``; empty: as the cluster has it."""
+    """``dual``, ``ipv4`` or ``ipv6``; empty for the cluster's default."""
     log_level: str = ""
-    """Of the agents; empty: their default."""
+    """Log level of agents; empty for their default."""
     waiting: str = ""
-    """Why nothing is made or changed for now; empty: it is."""
+    """Why nothing is created or changed for now; empty if it is."""
 
 
 class ProvisionerSettings(msgspec.Struct, frozen=True):
-    """What is the same for all Gateways of one control plane."""
+    """Settings common to all Gateways of one control plane."""
 
     images: Mapping[Proxy, str]
     agent_host: str
-    """Host under which agents reach the control plane."""
+    """Host that agents connect to."""
     agent_port: int
     server_name: str
-    """The name in the control plane's certificate."""
+    """Server name in the control plane's certificate."""
     ca_bundle: str
     """PEM certificates that agents trust."""
     audience: str
-    """For whom agents' tokens are made."""
+    """Audience of the agents' tokens."""
     image_pull_policy: str = "IfNotPresent"
     client_secret: str = ""
-    """Secret of type kubernetes.io/tls beside a Gateway, with what its agents show; empty: none."""
+    """Secret of type kubernetes.io/tls with the agents' client certificate, or empty."""
     copies: tuple[CopiedSecret, ...] = ()
-    """Secrets that data planes need beside them."""
+    """Secrets copied beside data planes."""
     network_policy: NetworkOptions = NetworkOptions()
-    """Of data planes whose parameters do not say otherwise."""
+    """Default of data planes whose parameters do not override it."""
     servers: tuple[network.Server, ...] = ()
-    """What data planes must reach, whatever else they may."""
+    """Servers that data planes must reach under any NetworkPolicy."""
     on_service_address: bool = False
-    """Pods have their Service's address as their own: nothing stands before them."""
+    """Pods use their Service's address themselves, without a load balancer in front of them."""
 
 
 def desired(
     gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan
 ) -> tuple[tuple[Resource, Object], ...]:
-    """Give everything to make for a Gateway, in the order in which to make it.
+    """Return the desired objects of a Gateway, in the order of creation.
 
-    A Gateway without ports gets no Service, since one without ports is invalid. Raises PatchError.
+    A Gateway without ports gets no Service, since a Service needs ports. Raises PatchError.
     """
-    made = _ObjectBuilder.of(gateway, settings, plan)
-    objects = [(SERVICE_ACCOUNTS, made.service_account())]
-    objects += [(SECRETS, made.secret(each)) for each in made.copies]
-    objects.append((CONFIG_MAPS, made.config_map()))
+    builder = _ObjectBuilder.of(gateway, settings, plan)
+    objects = [(SERVICE_ACCOUNTS, builder.service_account())]
+    objects += [(SECRETS, builder.secret(copy)) for copy in builder.copies]
+    objects.append((CONFIG_MAPS, builder.config_map()))
     if plan.ports:
-        objects.append((SERVICES, made.service()))
-    if made.networking.enable:
-        # Before the Pods, which are never to be without it.
-        objects.append((NETWORK_POLICIES, made.network_policy(settings.servers)))
-    return (*objects, *made.workload())
+        objects.append((SERVICES, builder.service()))
+    if builder.networking.enable:
+        # Before the Pods, which must never run without it.
+        objects.append((NETWORK_POLICIES, builder.network_policy(settings.servers)))
+    return (*objects, *builder.workload())
 
 
 class _ObjectBuilder(msgspec.Struct, frozen=True):
-    """The parts that the objects of one Gateway share."""
+    """Builds the objects of one Gateway; holds their common parts."""
 
     shape: PodShape
     plan: Plan
     address: str
-    """The address asked for; empty for any."""
+    """Requested address; empty for any."""
     ca_bundle: str
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -126,13 +126,13 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
             plan=plan,
             address=next((a["value"] for a in spec.get("addresses") or () if a.get("value")), ""),
             ca_bundle=settings.ca_bundle,
-            # Ours last: a Gateway's author cannot hide its objects from us, nor have another
-            # Gateway's Service select its Pods.
+            # Own labels last: users must not be able to hide objects from the controller, or
+            # to make another Gateway's Service select these Pods.
             labels={
                 **(infrastructure.get("labels") or {}),
                 **names.labels(gateway_name, class_name),
             },
-            # The node of one machine takes Pods with this annotation for data planes.
+            # The standalone node treats Pods with this annotation as data planes.
             annotations={
                 key: value
                 for key, value in (infrastructure.get("annotations") or {}).items()
@@ -157,9 +157,9 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
         return self._object(SERVICE_ACCOUNTS, automountServiceAccountToken=False)
 
     def secret(self, copied: CopiedSecret) -> Object:
-        found = self._object(SECRETS, type=copied.type, data=dict(copied.data))
-        found["metadata"]["name"] = copied.named(self.shape.name)
-        return found
+        secret = self._object(SECRETS, type=copied.type, data=dict(copied.data))
+        secret["metadata"]["name"] = copied.named(self.shape.name)
+        return secret
 
     def config_map(self) -> Object:
         return self._object(CONFIG_MAPS, suffix="-agent", data={"ca.crt": self.ca_bundle})
@@ -167,39 +167,39 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
     def service(self) -> Object:
         plan, options = self.plan, self.plan.workload.service
         spec = service.spec(plan.ports, self.selector, options, self.address, plan.ip_family)
-        made = self._object(SERVICES, spec=spec)
-        return patched(SERVICES, made, options.patches, "spec.kubernetes.service.patches")
+        obj = self._object(SERVICES, spec=spec)
+        return patched(SERVICES, obj, options.patches, "spec.kubernetes.service.patches")
 
     def network_policy(self, servers: tuple[network.Server, ...]) -> Object:
         options = self.networking
         health = health_port(self.shape.ports)
         spec = network.spec(self.plan.ports, health, self.selector, options, servers)
-        made = self._object(NETWORK_POLICIES, spec=spec)
-        where = "spec.kubernetes.networkPolicy.patches"
-        return patched(NETWORK_POLICIES, made, options.patches or (), where)
+        obj = self._object(NETWORK_POLICIES, spec=spec)
+        field = "spec.kubernetes.networkPolicy.patches"
+        return patched(NETWORK_POLICIES, obj, options.patches or (), field)
 
     def workload(self) -> list[tuple[Resource, Object]]:
-        """Give the Deployment with what scales and protects it, or the DaemonSet."""
+        """Return the Deployment with autoscaler and disruption budget, or the DaemonSet."""
         options = self.plan.workload
         spec: Object = {
             "selector": {"matchLabels": self.selector},
             "template": self._template(),
         }
         if options.daemon_set is not None:
-            made = self._object(DAEMON_SETS, spec=spec)
-            where = "spec.kubernetes.daemonSet.patches"
-            return [(DAEMON_SETS, patched(DAEMON_SETS, made, options.daemon_set.patches, where))]
-        asked = options.deployment
-        spec["replicas"] = autoscaling.replicas(asked.replicas, asked.autoscaling)
-        made = self._object(DEPLOYMENTS, spec=spec)
-        where = "spec.kubernetes.deployment.patches"
-        objects = [(DEPLOYMENTS, patched(DEPLOYMENTS, made, asked.patches, where))]
-        if asked.autoscaling.enable:
-            found = autoscaling.autoscaler(self.shape.name, asked.autoscaling)
-            objects.append((AUTOSCALERS, self._object(AUTOSCALERS, spec=found)))
-        if asked.pod_disruption_budget is not None:
-            found = autoscaling.budget(self.selector, asked.pod_disruption_budget)
-            objects.append((DISRUPTION_BUDGETS, self._object(DISRUPTION_BUDGETS, spec=found)))
+            obj = self._object(DAEMON_SETS, spec=spec)
+            field = "spec.kubernetes.daemonSet.patches"
+            return [(DAEMON_SETS, patched(DAEMON_SETS, obj, options.daemon_set.patches, field))]
+        deployment = options.deployment
+        spec["replicas"] = autoscaling.replicas(deployment.replicas, deployment.autoscaling)
+        obj = self._object(DEPLOYMENTS, spec=spec)
+        field = "spec.kubernetes.deployment.patches"
+        objects = [(DEPLOYMENTS, patched(DEPLOYMENTS, obj, deployment.patches, field))]
+        if deployment.autoscaling.enable:
+            object_spec = autoscaling.autoscaler(self.shape.name, deployment.autoscaling)
+            objects.append((AUTOSCALERS, self._object(AUTOSCALERS, spec=object_spec)))
+        if deployment.pod_disruption_budget is not None:
+            object_spec = autoscaling.budget(self.selector, deployment.pod_disruption_budget)
+            objects.append((DISRUPTION_BUDGETS, self._object(DISRUPTION_BUDGETS, spec=object_spec)))
         return objects
 
     def _template(self) -> Object:
@@ -207,7 +207,7 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
             "metadata": {
                 "labels": self.labels,
                 "annotations": {
-                    # First, since whoever asks for something else is to have it.
+                    # First, so that annotations of the Gateway override them.
                     **scrape_annotations(self.shape.ports),
                     **self.annotations,
                     **(
@@ -237,7 +237,7 @@ class _ObjectBuilder(msgspec.Struct, frozen=True):
 
 def _shape(gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan) -> PodShape:
     metadata, class_name = gateway["metadata"], gateway["spec"]["gatewayClassName"]
-    asked = plan.workload.daemon_set or plan.workload.deployment
+    options = plan.workload.daemon_set or plan.workload.deployment
     return PodShape(
         name=names.resource_name(metadata["name"], class_name),
         namespace=metadata["namespace"],
@@ -255,10 +255,10 @@ def _shape(gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan
         gateway=metadata["name"],
         owner_type="DaemonSet" if plan.workload.daemon_set else "Deployment",
         log_level=plan.log_level,
-        pod=asked.pod,
-        container=asked.container,
+        pod=options.pod,
+        container=options.container,
         copies=tuple(
-            each for each in settings.copies if each.use == "pull" or plan.proxy == "nginx"
+            copy for copy in settings.copies if copy.use == "pull" or plan.proxy == "nginx"
         ),
         on_service_address=settings.on_service_address,
     )

@@ -1,4 +1,4 @@
-"""Names and labels of everything made for a Gateway. Pure."""
+"""Names and labels of the objects provisioned for a Gateway. No I/O."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ MANAGER = "gatehouse"
 APP_NAME = "app.kubernetes.io/name"
 APP_INSTANCE = "app.kubernetes.io/instance"
 GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
-"""Label by which the Gateway API's users find what belongs to a Gateway (GEP-1762)."""
+"""Label with the Gateway of an object, defined by Gateway API (GEP-1762)."""
 GATEWAY_CLASS_NAME = "gateway.networking.k8s.io/gateway-class-name"
 
 LIMIT = 63
-"""Characters of a label's value and of a Service's name (RFC 1123 label)."""
+"""Maximum length of a label value and of a Service name (RFC 1123 label)."""
 
 _DIGEST = 8
 
 
 def resource_name(gateway: str, gateway_class: str) -> str:
-    """Name of the Deployment, Service and ServiceAccount: ``<gateway>-<class>`` (GEP-1762).
+    """Return the name of Deployment, Service and ServiceAccount: ``<gateway>-<class>`` (GEP-1762).
 
-    Changed, with a digest of the whole at the end, where that is longer than 63 characters or no
-    DNS label beginning with a letter, which is what a Service's name must be (RFC 1035).
+    The name of a Service must be a DNS label that starts with a letter (RFC 1035) and has at most
+    63 characters. Other names are changed and get a digest of the whole name as suffix.
     """
     whole = f"{gateway}-{gateway_class}"
-    plain = re.sub(r"[^a-z0-9-]", "-", whole)
-    if not plain[0].isalpha():
-        plain = f"g{plain}" if plain[0] == "-" else f"g-{plain}"
-    if plain == whole and len(whole) <= LIMIT:
+    sanitized = re.sub(r"[^a-z0-9-]", "-", whole)
+    if not sanitized[0].isalpha():
+        sanitized = f"g{sanitized}" if sanitized[0] == "-" else f"g-{sanitized}"
+    if sanitized == whole and len(whole) <= LIMIT:
         return whole
-    return _shortened(plain, whole)
+    return _shortened(sanitized, whole)
 
 
 def label_value(value: str) -> str:
-    """Give a value usable as a label: itself, or its beginning and a digest if it is too long."""
+    """Return a valid label value: the value, or its beginning and a digest if it is too long."""
     return value if len(value) <= LIMIT else _shortened(value, value)
 
 
@@ -45,7 +45,7 @@ def _shortened(text: str, whole: str) -> str:
 
 
 def labels(gateway: str, gateway_class: str) -> dict[str, str]:
-    """Give the labels that everything made for a Gateway carries."""
+    """Return the labels of all objects provisioned for a Gateway."""
     name = resource_name(gateway, gateway_class)
     return {
         APP_NAME: name,
@@ -57,6 +57,6 @@ def labels(gateway: str, gateway_class: str) -> dict[str, str]:
 
 
 def selector(gateway: str, gateway_class: str) -> dict[str, str]:
-    """Give the labels that select a Gateway's Pods. A Deployment's can never change afterwards."""
-    everything = labels(gateway, gateway_class)
-    return {key: everything[key] for key in (APP_NAME, GATEWAY_NAME)}
+    """Return the labels that select a Gateway's Pods. They are immutable in a Deployment."""
+    all_labels = labels(gateway, gateway_class)
+    return {key: all_labels[key] for key in (APP_NAME, GATEWAY_NAME)}

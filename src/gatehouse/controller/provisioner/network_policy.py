@@ -1,4 +1,4 @@
-"""The NetworkPolicy of a Gateway's data planes: who reaches them, and whom they reach. Pure."""
+"""NetworkPolicy of a Gateway's data plane: allowed clients and servers. No I/O."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Object = dict[str, Any]
 DNS_PORT = 53
 
 IN_CLUSTER: tuple[Object, ...] = ({"namespaceSelector": {}},)
-"""All Pods of the cluster, and nobody outside of it."""
+"""All Pods of the cluster; no addresses outside it."""
 
 
 class Server(msgspec.Struct, frozen=True):
-    """What every data plane must reach."""
+    """A server that every data plane must reach."""
 
     host: str
-    """A Service's name in the DNS, an address, or any other name."""
+    """DNS name of a Service, an IP address, or any other name."""
     ports: tuple[int, ...]
-    """Of the Service and of its Pods: it is not laid down which of them a policy sees."""
+    """Ports of the Service and of its Pods. Implementations differ in which of them they match."""
 
 
 def spec(
@@ -35,19 +35,19 @@ def spec(
     options: NetworkOptions,
     servers: tuple[Server, ...],
 ) -> Object:
-    """Give the ``spec``.
+    """Return the ``spec`` of the NetworkPolicy.
 
-    Everybody reaches the listeners' ports. The node of a Pod reaches all of them whatever is said
-    here, so that probes need no rule. Where backends are is known only endpoint by endpoint, and a
-    policy takes effect later than a configuration: they are anywhere unless ``options`` says where.
+    All clients reach the ports of listeners. The node of a Pod always reaches all ports, so that
+    probes need no rule. Backends are only known as endpoints, and a policy takes effect later than
+    a configuration. Therefore egress is unrestricted unless ``options`` restricts it.
     """
     ingress: list[Object] = []
     if listening:
         ports = [{"port": port, "protocol": protocol} for port, protocol in listening]
         ingress.append({"ports": ports})
-    readers = IN_CLUSTER if options.metrics_from is None else options.metrics_from
-    if readers:
-        ingress.append({"ports": [_tcp(health)], "from": [*readers]})
+    metrics_clients = IN_CLUSTER if options.metrics_from is None else options.metrics_from
+    if metrics_clients:
+        ingress.append({"ports": [_tcp(health)], "from": [*metrics_clients]})
     dns = [{"port": DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]
     egress: list[Object] = [{"ports": dns}, *map(_to, servers)]
     if options.egress_to is None:
@@ -69,7 +69,7 @@ def _to(server: Server) -> Object:
 
 
 def peers_of(host: str) -> list[Object]:
-    """Give who is meant by a host: a Service's namespace, an address; nothing for other names."""
+    """Return policy peers for a host: a Service's namespace or an address; none for other names."""
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:

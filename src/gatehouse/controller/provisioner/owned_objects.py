@@ -1,6 +1,6 @@
-"""What was made for each Gateway, as it was last seen. Pure.
+"""Existing objects of each Gateway, as last seen. No I/O.
 
-Fed by watches, so that looking after a Gateway that needs nothing asks the API server nothing.
+Informers feed it, so that reconciling an unchanged Gateway needs no requests.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from gatehouse.kube.store import Changes
 
 Object = Mapping[str, Any]
 
-Place = tuple[str, str]
-"""Kind and name of an object beside its Gateway."""
+ObjectKey = tuple[str, str]
+"""Kind and name of an object in the namespace of its Gateway."""
 
 
 class OwnedObjects:
-    """The objects by Gateway (namespace and name)."""
+    """Owned objects by Gateway (namespace and name)."""
 
     def __init__(self) -> None:
-        self._by_gateway: dict[tuple[str, str], dict[Place, Object]] = {}
+        self._by_gateway: dict[tuple[str, str], dict[ObjectKey, Object]] = {}
         self._owners: dict[tuple[str, str, str], str] = {}
 
     def on_changes(self, resource: Resource, changes: Changes) -> None:
-        """Take in changed objects of one kind."""
+        """Store changed objects of one kind."""
         for (namespace, name), change in changes.items():
-            found = change.new
-            place = (resource.kind, name)
-            before = self._owners.pop((resource.kind, namespace, name), None)
-            if before is not None:
-                self._forget((namespace, before), place)
-            owner = gateway_name(found) if found is not None else None
-            if owner is not None and found is not None:
+            current = change.new
+            key = (resource.kind, name)
+            previous_owner = self._owners.pop((resource.kind, namespace, name), None)
+            if previous_owner is not None:
+                self._forget((namespace, previous_owner), key)
+            owner = gateway_name(current) if current is not None else None
+            if owner is not None and current is not None:
                 self._owners[(resource.kind, namespace, name)] = owner
-                self._by_gateway.setdefault((namespace, owner), {})[place] = found
+                self._by_gateway.setdefault((namespace, owner), {})[key] = current
 
-    def of(self, gateway: tuple[str, str]) -> Mapping[Place, Object]:
-        """Give what there is of a Gateway's."""
+    def of(self, gateway: tuple[str, str]) -> Mapping[ObjectKey, Object]:
+        """Return the objects of a Gateway."""
         return dict(self._by_gateway.get(gateway, {}))
 
-    def _forget(self, gateway: tuple[str, str], place: Place) -> None:
-        held = self._by_gateway[gateway]
-        del held[place]
-        if not held:
+    def _forget(self, gateway: tuple[str, str], key: ObjectKey) -> None:
+        objects = self._by_gateway[gateway]
+        del objects[key]
+        if not objects:
             del self._by_gateway[gateway]
 
 
-def gateway_name(made: Object) -> str | None:
-    """Give the name of the Gateway that an object was made for; None if for none.
+def gateway_name(obj: Object) -> str | None:
+    """Return the name of the Gateway that owns an object; None if none does.
 
     Labels and controller reference must agree: labels alone are easily copied to another object.
     """
-    labels = made["metadata"].get("labels") or {}
-    owner = controller_of(made)
+    labels = obj["metadata"].get("labels") or {}
+    owner = controller_of(obj)
     if owner is None or owner.get("kind") != GATEWAYS.kind:
         return None
     if str(owner.get("apiVersion", "")).partition("/")[0] != GATEWAYS.group:

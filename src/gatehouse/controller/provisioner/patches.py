@@ -1,4 +1,4 @@
-"""Patches of users to the objects that are made for a Gateway. Pure."""
+"""User-defined patches of the objects provisioned for a Gateway. No I/O."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ Object = dict[str, Any]
 
 
 class PatchError(Exception):
-    """A patch cannot be applied; the message names it."""
+    """Raised if a patch cannot be applied; the message names its field."""
 
 
-def patched(resource: Resource, made: Object, patches: Iterable[Patch], where: str) -> Object:
-    """Give an object with patches applied in their order.
+def patched(resource: Resource, obj: Object, patches: Iterable[Patch], field: str) -> Object:
+    """Return an object with patches applied in their order.
 
-    What says whose the object is stays as it is: name, namespace, labels of ours, owner. Raises
-    PatchError, which names the patch by ``where`` and its place.
+    Identity and ownership stay unchanged: name, namespace, own labels, owner. Raises PatchError,
+    which names the patch by ``field`` and its index.
     """
     patches = tuple(patches)
     if not patches:
-        return made
-    found: Any = made
+        return obj
+    result: Any = obj
     for index, patch in enumerate(patches):
         try:
-            found = _apply(resource, found, patch)
+            result = _apply(resource, result, patch)
         except ApiError as error:
-            raise PatchError(f"{where}[{index}]: {error.message}") from error
-        if not isinstance(found, Mapping) or not isinstance(found.get("metadata", {}), Mapping):
-            raise PatchError(f"{where}[{index}]: leaves no object")
-    return _still_ours(made, found)
+            raise PatchError(f"{field}[{index}]: {error.message}") from error
+        if not isinstance(result, Mapping) or not isinstance(result.get("metadata", {}), Mapping):
+            raise PatchError(f"{field}[{index}]: result must be an object")
+    return _with_identity(obj, result)
 
 
 def _apply(resource: Resource, current: Any, patch: Patch) -> Any:
@@ -47,8 +47,8 @@ def _apply(resource: Resource, current: Any, patch: Patch) -> Any:
     if patch.type == "JSONPatch":
         return json_patch.patch(current, value)
     if not isinstance(value, Mapping):
-        raise ApiError(400, "BadRequest", "value is no object")
-    # The patch is shared by all Gateways of a class, and merging takes parts of it over.
+        raise ApiError(400, "BadRequest", "value must be an object")
+    # Merging keeps references to parts of the patch, which all Gateways of a class share.
     copied = msgspec.json.decode(msgspec.json.encode(value))
     if patch.type == "Merge":
         return json_patch.merge(current, copied)
@@ -61,14 +61,14 @@ def _schema(resource: Resource) -> dict[str, Any]:
     return schemas.schema_of(f"{package}.{resource.version}.{resource.kind}")
 
 
-def _still_ours(made: Object, found: Mapping[str, Any]) -> Object:
-    before, after = made["metadata"], dict(found.get("metadata", {}))
+def _with_identity(original: Object, result: Mapping[str, Any]) -> Object:
+    metadata, result_metadata = original["metadata"], dict(result.get("metadata", {}))
     for key in ("name", "namespace", "ownerReferences"):
-        after[key] = before[key]
-    after["labels"] = {**(after.get("labels") or {}), **before["labels"]}
+        result_metadata[key] = metadata[key]
+    result_metadata["labels"] = {**(result_metadata.get("labels") or {}), **metadata["labels"]}
     return {
-        **found,
-        "apiVersion": made["apiVersion"],
-        "kind": made["kind"],
-        "metadata": after,
+        **result,
+        "apiVersion": original["apiVersion"],
+        "kind": original["kind"],
+        "metadata": result_metadata,
     }

@@ -1,4 +1,4 @@
-"""The Pod of a data plane: an agent that owns an NGINX or an Envoy. Pure."""
+"""Pod template of a data plane: an agent that runs NGINX or Envoy. No I/O."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ TOKEN_DIR = "/var/run/secrets/gatehouse"  # noqa: S105 (a directory)
 CA_DIR = "/etc/gatehouse/ca"
 CLIENT_DIR = "/etc/gatehouse/client"
 PLUS_DIR = "/etc/gatehouse/plus"
-"""Below it a directory for each use of a copied Secret."""
+"""Parent of one directory per use of copied Secrets."""
 DATA_DIR = "/var/lib/gatehouse"
 RUN_DIR = "/var/run/gatehouse"
 
 HEALTH_PORT = 9113
-"""Where the agent answers /metrics, /readyz and /livez, unless a listener has that port."""
+"""Port of /metrics, /readyz and /livez of the agent, unless a listener uses it."""
 
 TOKEN_SECONDS = 3600
-"""Life of the agent's token; a kubelet replaces it at 80 % of that."""
+"""Lifetime of the agent's token in seconds. The kubelet replaces it at 80 % of that."""
 
-WELCOME_SECONDS, ENDING_SECONDS = 3, 2
-"""For which a Pod that is to end takes new connections, until every node has heard of it; and which
-it needs for its end once connections have finished."""
+PRE_STOP_SECONDS, EXIT_SECONDS = 3, 2
+"""Time in seconds in which a terminating Pod accepts new connections, until all nodes know that it
+terminates; and time in seconds it needs to exit after connections have finished."""
 
 PROXY_UID = 101
 """User and group of NGINX, and of Envoy, in their own images."""
@@ -39,44 +39,44 @@ Object = dict[str, Any]
 
 
 class AgentChannel(msgspec.Struct, frozen=True):
-    """Where a data plane's agent finds its control plane, and what proves each to the other."""
+    """Address of the control plane for agents, and mutual authentication."""
 
     host: str
     port: int
     server_name: str
-    """The name that must be in the control plane's certificate."""
+    """Server name expected in the control plane's certificate."""
     audience: str
-    """For whom the agent's token is made."""
+    """Audience of the agent's token."""
     client_secret: str = ""
-    """The Secret with the certificate that the agent shows; empty: it shows none."""
+    """Secret with the agent's client certificate; empty for none."""
 
 
 class PodShape(msgspec.Struct, frozen=True):
-    """What differs from one Gateway's Pods to another's."""
+    """Parameters of the Pods of one Gateway."""
 
     name: str
-    """Of the Deployment, the Service and the ServiceAccount."""
+    """Name of the Deployment, the Service and the ServiceAccount."""
     namespace: str
     ports: tuple[int, ...]
-    """The listeners' ports."""
+    """Ports of listeners."""
     proxy: Proxy
     image: str
     image_pull_policy: str
     channel: AgentChannel
     gateway: str
-    """Name of the Gateway, for the labels of measurements."""
+    """Name of the Gateway, used as a metric label."""
     owner_type: Literal["Deployment", "DaemonSet"] = "Deployment"
     log_level: str = ""
-    """Of the agent; empty: its default."""
+    """Log level of the agent; empty for its default."""
     pod: PodOptions = PodOptions()
     container: ContainerOptions = ContainerOptions()
     copies: tuple[CopiedSecret, ...] = ()
     on_service_address: bool = False
-    """Nothing stands before the Pod that would have to hear of its end."""
+    """No load balancer in front of the Pod has to learn that it terminates."""
 
 
 def health_port(ports: tuple[int, ...]) -> int:
-    """Give the first port from 9113 on that no listener has: both bind the Pod's address."""
+    """Return the first port from 9113 on that no listener uses; both bind the Pod's address."""
     port = HEALTH_PORT
     while port in ports:
         port += 1
@@ -84,19 +84,19 @@ def health_port(ports: tuple[int, ...]) -> int:
 
 
 def scrape_annotations(ports: tuple[int, ...]) -> dict[str, str]:
-    """Give the annotations by which a Prometheus finds the measurements of Pods."""
+    """Return the annotations by which Prometheus discovers the metrics of Pods."""
     return {"prometheus.io/scrape": "true", "prometheus.io/port": str(health_port(ports))}
 
 
 def pod_spec(shape: PodShape) -> Object:
-    """Give the ``spec`` of the Pod template."""
-    asked = {
+    """Return the ``spec`` of the Pod template."""
+    optional = {
         "affinity": shape.pod.affinity,
         "nodeSelector": shape.pod.node_selector,
         "tolerations": [*shape.pod.tolerations],
         "topologySpreadConstraints": [*shape.pod.topology_spread_constraints],
         "imagePullSecrets": [
-            {"name": each.named(shape.name)} for each in shape.copies if each.use == "pull"
+            {"name": copy.named(shape.name)} for copy in shape.copies if copy.use == "pull"
         ],
     }
     grace = shape.pod.termination_grace_period_seconds
@@ -104,7 +104,7 @@ def pod_spec(shape: PodShape) -> Object:
         "serviceAccountName": shape.name,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 30 if grace is None else grace,
-        **{key: value for key, value in asked.items() if value},
+        **{key: value for key, value in optional.items() if value},
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": PROXY_UID,
@@ -121,20 +121,20 @@ def pod_spec(shape: PodShape) -> Object:
     }
 
 
-def _resources(asked: Mapping[str, Any] | None) -> Object:
-    """Give resources as API servers answer them: what is there is not to be taken for another."""
+def _resources(resources: Mapping[str, Any] | None) -> Object:
+    """Return resources with canonical quantities, as API servers return them, to avoid updates."""
     return {
-        key: {name: canonical_or_same(each) for name, each in value.items()}
+        key: {name: canonical_or_same(quantity) for name, quantity in value.items()}
         if isinstance(value, Mapping)
         else value
-        for key, value in (asked or {}).items()
+        for key, value in (resources or {}).items()
     }
 
 
 def _container(shape: PodShape) -> Object:
     health = health_port(shape.ports)
     options = shape.container
-    asked = {
+    optional = {
         "lifecycle": options.lifecycle,
         "ports": [
             {"containerPort": each.container_port, "hostPort": each.port}
@@ -148,7 +148,7 @@ def _container(shape: PodShape) -> Object:
         "command": ["gatehouse", "agent", "--proxy", shape.proxy],
         "env": _environment(shape, health),
         # No other containerPorts: they only inform, and a new listener would replace the Pod.
-        **{key: value for key, value in asked.items() if value},
+        **{key: value for key, value in optional.items() if value},
         **_probes(health, options),
         "resources": _resources(options.resources)
         or {"requests": {"cpu": "50m", "memory": "128Mi"}},
@@ -163,40 +163,42 @@ def _container(shape: PodShape) -> Object:
         "volumeMounts": [
             {"name": "token", "mountPath": TOKEN_DIR, "readOnly": True},
             {"name": "ca", "mountPath": CA_DIR, "readOnly": True},
-            *_client([{"name": "client", "mountPath": CLIENT_DIR, "readOnly": True}], shape),
+            *_if_client_certificate(
+                [{"name": "client", "mountPath": CLIENT_DIR, "readOnly": True}], shape
+            ),
             {"name": "data", "mountPath": DATA_DIR},
             {"name": "run", "mountPath": RUN_DIR},
             *(
                 {"name": each.use, "mountPath": f"{PLUS_DIR}/{each.use}", "readOnly": True}
-                for each in _of_plus(shape)
+                for each in _plus_secrets(shape)
             ),
             *options.volume_mounts,
         ],
     }
 
 
-def image(usual: str, options: ContainerOptions) -> str:
-    """Give the image: the usual one, with another repository or tag where those are asked for."""
-    base, at, digest = usual.partition("@")
+def image(default: str, options: ContainerOptions) -> str:
+    """Return ``default`` with the repository and tag of ``options`` where they are set."""
+    base, at, digest = default.partition("@")
     repository, colon, tag = base.rpartition(":")
     if not colon or "/" in tag:
         repository, tag = base, ""
-    asked = options.image
-    if asked.repository is None and asked.tag is None:
-        return usual
-    found = asked.repository or repository
-    if asked.tag or tag:
-        return f"{found}:{asked.tag or tag}"
-    return f"{found}{at}{digest}"
+    override = options.image
+    if override.repository is None and override.tag is None:
+        return default
+    result_repository = override.repository or repository
+    if override.tag or tag:
+        return f"{result_repository}:{override.tag or tag}"
+    return f"{result_repository}{at}{digest}"
 
 
-def _of_plus(shape: PodShape) -> list[CopiedSecret]:
+def _plus_secrets(shape: PodShape) -> list[CopiedSecret]:
     return [each for each in shape.copies if each.use != "pull"]
 
 
-def _client(made: list[Object], shape: PodShape) -> list[Object]:
-    """Give what is made only for agents that show a certificate."""
-    return made if shape.channel.client_secret else []
+def _if_client_certificate(items: list[Object], shape: PodShape) -> list[Object]:
+    """Return ``items`` if agents use a client certificate, else nothing."""
+    return items if shape.channel.client_secret else []
 
 
 def _probes(health: int, options: ContainerOptions) -> Object:
@@ -212,7 +214,7 @@ def _probes(health: int, options: ContainerOptions) -> Object:
         "livenessProbe": {
             "httpGet": {"path": "/livez", "port": health},
             "periodSeconds": 10,
-            # Half a minute: a restart interrupts traffic, which a busy agent does not.
+            # 30 s: a restart interrupts traffic, a busy agent does not.
             "failureThreshold": 3,
         },
     }
@@ -237,13 +239,13 @@ def _environment(shape: PodShape, health: int) -> list[Object]:
         "GATEHOUSE_AGENT_GATEWAY": shape.gateway,
         "GATEHOUSE_AGENT_STATE_DIR": DATA_DIR,
         "GATEHOUSE_AGENT_RUN_DIR": RUN_DIR,
-        # $(POD_IP) is replaced where the Pod is started, so POD_IP must stand before it.
+        # The kubelet expands $(POD_IP), so POD_IP must precede it.
         "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"$(POD_IP):{health}",
     }
     if not shape.on_service_address:
-        values["GATEHOUSE_AGENT_SHUTDOWN_DELAY_SECONDS"] = str(WELCOME_SECONDS)
+        values["GATEHOUSE_AGENT_SHUTDOWN_DELAY_SECONDS"] = str(PRE_STOP_SECONDS)
     if (grace := shape.pod.termination_grace_period_seconds) is not None:
-        values["GATEHOUSE_AGENT_DRAIN_SECONDS"] = str(_drain(shape, grace))
+        values["GATEHOUSE_AGENT_DRAIN_SECONDS"] = str(_drain_seconds(shape, grace))
     if shape.log_level:
         values["NGINX_AGENT_LOG_LEVEL"] = shape.log_level
     if shape.channel.client_secret:
@@ -258,17 +260,17 @@ def _environment(shape: PodShape, health: int) -> list[Object]:
     ]
 
 
-def _drain(shape: PodShape, grace: int) -> int:
-    """Give the seconds of a Pod's grace in which connections may finish.
+def _drain_seconds(shape: PodShape, grace: int) -> int:
+    """Return the part of a Pod's grace period in seconds in which connections may finish.
 
-    The others are for a ``preStop`` that sleeps, for new connections, and for the end itself.
+    The rest is for a ``preStop`` sleep, for new connections, and for the exit itself.
     """
-    slept: Any = shape.container.lifecycle
+    sleep: Any = shape.container.lifecycle
     for key in ("preStop", "sleep", "seconds"):
-        slept = slept.get(key) if isinstance(slept, dict) else None
-    left = grace - WELCOME_SECONDS - ENDING_SECONDS
-    left -= slept if isinstance(slept, int) else 0
-    return min(max(left, 1), MAX_DRAIN_SECONDS)
+        sleep = sleep.get(key) if isinstance(sleep, dict) else None
+    seconds = grace - PRE_STOP_SECONDS - EXIT_SECONDS
+    seconds -= sleep if isinstance(sleep, int) else 0
+    return min(max(seconds, 1), MAX_DRAIN_SECONDS)
 
 
 def _volumes(shape: PodShape) -> list[Object]:
@@ -280,14 +282,14 @@ def _volumes(shape: PodShape) -> list[Object]:
     return [
         {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}},
         {"name": "ca", "configMap": {"name": f"{shape.name}-agent"}},
-        *_client(
+        *_if_client_certificate(
             [{"name": "client", "secret": {"secretName": shape.channel.client_secret}}], shape
         ),
         {"name": "data", "emptyDir": {}},
-        # In memory, since key material of TLS listeners passes through it.
+        # In memory, since it holds private keys of TLS listeners.
         {"name": "run", "emptyDir": {"medium": "Memory"}},
         *(
             {"name": each.use, "secret": {"secretName": each.named(shape.name)}}
-            for each in _of_plus(shape)
+            for each in _plus_secrets(shape)
         ),
     ]

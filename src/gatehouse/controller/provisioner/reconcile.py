@@ -1,4 +1,4 @@
-"""Makes what a Gateway needs, removes what is left of Gateways that are gone."""
+"""Reconciles the objects of a Gateway and prunes objects of unmanaged Gateways."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gatehouse.apis.resources import (
 )
 from gatehouse.controller.provisioner import autoscaling, names, service
 from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings, desired
-from gatehouse.controller.provisioner.owned_objects import Place, gateway_name
+from gatehouse.controller.provisioner.owned_objects import ObjectKey, gateway_name
 from gatehouse.controller.provisioner.patches import PatchError
 from gatehouse.kube.apply import (
     UNKNOWN,
@@ -45,30 +45,30 @@ KINDS = (
     SECRETS,
     SERVICE_ACCOUNTS,
 )
-"""What is made for a Gateway, in the order of removal: traffic's end first, identity last."""
+"""Provisioned kinds, in the order of deletion: traffic first, identity last."""
 
-_OURS = f"{names.MANAGED_BY}={names.MANAGER},{names.GATEWAY_NAME}"
+_OWNED_SELECTOR = f"{names.MANAGED_BY}={names.MANAGER},{names.GATEWAY_NAME}"
 
 
 QUOTA = "exceeded quota"
-"""What the API server says of a ResourceQuota, within a refusal that else is like any other."""
+"""Text by which a response 403 for a ResourceQuota differs from others."""
 
 
 class ReconcileError(Exception):
-    """Not everything could be made or removed; the message names each object and its trouble."""
+    """Some objects could not be written or deleted; the message names each with its error."""
 
     def __init__(
         self,
-        troubles: Iterable[str],
+        errors: Iterable[str],
         retry_after: float | None = None,
         *,
         exhausted: bool = False,
     ) -> None:
-        super().__init__("; ".join(troubles))
+        super().__init__("; ".join(errors))
         self.exhausted = exhausted
-        """Whether a quota is among the reasons."""
+        """Whether a quota is one of the causes."""
         self.retry_after = retry_after
-        """Seconds that the API server asks to wait before the next attempt, if it did."""
+        """Minimum delay in seconds requested by the API server; None if it requested none."""
 
 
 async def reconcile(
@@ -77,177 +77,181 @@ async def reconcile(
     settings: ProvisionerSettings,
     plan: Plan,
     *,
-    tidy: bool = False,
-    made: Mapping[Place, Mapping[str, Any]] | None = None,
+    prune_stale: bool = False,
+    owned: Mapping[ObjectKey, Mapping[str, Any]] | None = None,
 ) -> tuple[WriteResult, ...]:
-    """Make everything for one Gateway be as it should; a Gateway being deleted gets nothing new.
+    """Create, update and delete the objects of one Gateway as desired.
 
-    ``made``: what there is of it as far as is known, which need not be asked for then; None:
-    nothing is known. What was made for it under an earlier plan, and is not in this one, is removed
-    as far as it is known, or with ``tidy`` looked for.
-    Raises ReconcileError after everything was tried, so that one object that somebody else owns
-    does not keep the others from being mended.
+    Does nothing for a Gateway that is being deleted. ``owned``: its existing objects as watched;
+    None to read them from the API server. Objects of an earlier plan are deleted if they are in
+    ``owned``, or, without it, listed and deleted with ``prune_stale``.
+    Continues after failures, so that one object with another owner does not block the rest. Then
+    raises ReconcileError.
     """
     if gateway["metadata"].get("deletionTimestamp"):
         return ()
     try:
-        wanted = desired(gateway, settings, plan)
+        objects = desired(gateway, settings, plan)
     except PatchError as error:
         raise ReconcileError([str(error)]) from error
-    outcomes, trouble = await _make(client, wanted, plan, made)
-    for outcome in outcomes:
-        if outcome.action != "unchanged":
-            log.info("object provisioned", object=str(outcome))
-    if trouble is not None:
-        raise trouble
-    keep = {(resource.kind, _name(obj)) for resource, obj in wanted}
-    if made is not None:
-        outcomes += await _remove(client, _unwanted(made, keep))
-    elif tidy or any(outcome.action == "created" for outcome in outcomes):
-        # Something new may mean a new name, since the class is part of it: the old ones go.
-        outcomes += await _remove_renamed(client, gateway["metadata"], keep)
-    return tuple(outcomes)
+    results, failure = await _write_all(client, objects, plan, owned)
+    for result in results:
+        if result.action != "unchanged":
+            log.info("object provisioned", object=str(result))
+    if failure is not None:
+        raise failure
+    keep = {(resource.kind, _name(obj)) for resource, obj in objects}
+    if owned is not None:
+        results += await _remove(client, _stale(owned, keep))
+    elif prune_stale or any(result.action == "created" for result in results):
+        # The class is part of names: created objects may replace others with old names.
+        results += await _remove_renamed(client, gateway["metadata"], keep)
+    return tuple(results)
 
 
-async def _make(
+async def _write_all(
     client: Client,
-    wanted: Iterable[tuple[Resource, Mapping[str, Any]]],
+    objects: Iterable[tuple[Resource, Mapping[str, Any]]],
     plan: Plan,
-    made: Mapping[Place, Mapping[str, Any]] | None,
+    owned: Mapping[ObjectKey, Mapping[str, Any]] | None,
 ) -> tuple[list[WriteResult], ReconcileError | None]:
-    """Make every object be as it should; gives what was done, and what could not be."""
-    settled = plan.workload.daemon_set is None and plan.workload.deployment.autoscaling.enable
-    outcomes: list[WriteResult] = []
-    troubles: list[str] = []
-    patience: float | None = None
+    """Create or update every object. Return the results, and the failures if there were any."""
+    autoscaled = plan.workload.daemon_set is None and plan.workload.deployment.autoscaling.enable
+    results: list[WriteResult] = []
+    errors: list[str] = []
+    retry_after: float | None = None
     exhausted = False
-    for resource, obj in wanted:
+    for resource, obj in objects:
         try:
-            done = await create_or_update(
+            result = await create_or_update(
                 client,
                 resource,
                 obj,
-                settle=autoscaling.scaled if resource is DEPLOYMENTS and settled else None,
-                replaced=service.needs_recreate if resource is SERVICES else never_replace,
-                known=UNKNOWN if made is None else made.get((resource.kind, _name(obj))),
+                adjust=autoscaling.with_current_replicas
+                if resource is DEPLOYMENTS and autoscaled
+                else None,
+                must_recreate=service.needs_recreate if resource is SERVICES else never_replace,
+                last_seen=UNKNOWN if owned is None else owned.get((resource.kind, _name(obj))),
             )
-            outcomes.append(done)
+            results.append(result)
         except NotOwnedError as error:
-            troubles.append(str(error))
+            errors.append(str(error))
         except ApiError as error:
             metadata = obj["metadata"]
-            troubles.append(f"{resource.kind} {metadata['namespace']}/{metadata['name']}: {error}")
-            patience = max(patience or 0.0, error.retry_after or 0.0)
+            errors.append(f"{resource.kind} {metadata['namespace']}/{metadata['name']}: {error}")
+            retry_after = max(retry_after or 0.0, error.retry_after or 0.0)
             exhausted |= isinstance(error, Forbidden) and QUOTA in error.message
-    if not troubles:
-        return outcomes, None
-    return outcomes, ReconcileError(troubles, patience, exhausted=exhausted)
+    if not errors:
+        return results, None
+    return results, ReconcileError(errors, retry_after, exhausted=exhausted)
 
 
-def quota_message(made: Mapping[Place, Mapping[str, Any]]) -> str:
-    """Say why a Gateway's Deployment gets no Pods for a quota; empty if it is not that.
+def quota_message(owned: Mapping[ObjectKey, Mapping[str, Any]]) -> str:
+    """Return why a quota prevents Pods of a Gateway's Deployment; empty if none does.
 
-    The Deployment itself may be made then: its controller is refused the Pods, and says so there.
+    The Deployment itself exists then. Its controller reports the rejected Pods as a condition.
     """
-    for (kind, name), found in made.items():
+    for (kind, name), obj in owned.items():
         if kind != DEPLOYMENTS.kind:
             continue
-        for each in (found.get("status") or {}).get("conditions") or ():
-            refused = each.get("type") == "ReplicaFailure" and each.get("status") == "True"
-            if refused and QUOTA in each.get("message", ""):
-                return f"{kind} {found['metadata']['namespace']}/{name}: {each['message']}"
+        for condition in (obj.get("status") or {}).get("conditions") or ():
+            rejected = (
+                condition.get("type") == "ReplicaFailure" and condition.get("status") == "True"
+            )
+            if rejected and QUOTA in condition.get("message", ""):
+                return f"{kind} {obj['metadata']['namespace']}/{name}: {condition['message']}"
     return ""
 
 
-def _unwanted(
-    made: Mapping[Place, Mapping[str, Any]], keep: set[Place]
+def _stale(
+    owned: Mapping[ObjectKey, Mapping[str, Any]], keep: set[ObjectKey]
 ) -> list[tuple[Resource, Mapping[str, Any]]]:
-    """Give what was made and is wanted no more, in the order of removal."""
+    """Return the owned objects that are not in ``keep``, in the order of deletion."""
     return [
-        (kind, made[(kind.kind, name)])
-        for kind in KINDS
-        for held, name in made
-        if held == kind.kind and (held, name) not in keep
+        (resource, owned[(resource.kind, name)])
+        for resource in KINDS
+        for kind_name, name in owned
+        if kind_name == resource.kind and (kind_name, name) not in keep
     ]
 
 
-async def sweep(
-    client: Client, wanted: Callable[[tuple[str, str]], bool]
+async def prune_orphans(
+    client: Client, is_desired: Callable[[tuple[str, str]], bool]
 ) -> tuple[WriteResult, ...]:
-    """Delete what we made for Gateways (namespace and name) that are not ``wanted``.
+    """Delete the objects of all Gateways (namespace and name) except those that ``is_desired``.
 
-    Needed where the API server's garbage collector does not do it, and for Gateways that live on
-    but are no longer ours. Raises ReconcileError after everything was tried.
+    Needed where the API server has no garbage collector, and for Gateways that still exist but are
+    not managed any longer. Continues after failures, then raises ReconcileError.
     """
 
-    def left_over(_: Resource, found: Mapping[str, Any]) -> bool:
-        owner = gateway_name(found)
-        return owner is not None and not wanted((found["metadata"]["namespace"], owner))
+    def is_orphan(_: Resource, obj: Mapping[str, Any]) -> bool:
+        owner = gateway_name(obj)
+        return owner is not None and not is_desired((obj["metadata"]["namespace"], owner))
 
-    return await _remove_where(client, None, _OURS, left_over)
+    return await _remove_where(client, None, _OWNED_SELECTOR, is_orphan)
 
 
 async def remove(
-    client: Client, made: Mapping[Place, Mapping[str, Any]]
+    client: Client, owned: Mapping[ObjectKey, Mapping[str, Any]]
 ) -> tuple[WriteResult, ...]:
-    """Delete what was made for a Gateway. Raises ReconcileError after everything was tried."""
-    return await _remove(client, _unwanted(made, set()))
+    """Delete the objects of a Gateway. Continues after failures, then raises ReconcileError."""
+    return await _remove(client, _stale(owned, set()))
 
 
 async def _remove_renamed(
     client: Client, gateway: Mapping[str, Any], keep: set[tuple[str, str]]
 ) -> tuple[WriteResult, ...]:
-    def renamed(resource: Resource, found: Mapping[str, Any]) -> bool:
-        mine = gateway_name(found) == gateway["name"]
-        return mine and (resource.kind, found["metadata"]["name"]) not in keep
+    def is_renamed(resource: Resource, obj: Mapping[str, Any]) -> bool:
+        owned = gateway_name(obj) == gateway["name"]
+        return owned and (resource.kind, obj["metadata"]["name"]) not in keep
 
-    selector = f"{_OURS}={names.label_value(gateway['name'])}"
-    return await _remove_where(client, gateway["namespace"], selector, renamed)
+    selector = f"{_OWNED_SELECTOR}={names.label_value(gateway['name'])}"
+    return await _remove_where(client, gateway["namespace"], selector, is_renamed)
 
 
 async def _remove_where(
     client: Client,
     namespace: str | None,
     selector: str,
-    condemned: Callable[[Resource, Mapping[str, Any]], bool],
+    condition: Callable[[Resource, Mapping[str, Any]], bool],
 ) -> tuple[WriteResult, ...]:
-    found: list[tuple[Resource, Mapping[str, Any]]] = []
+    matching: list[tuple[Resource, Mapping[str, Any]]] = []
     for resource in KINDS:
         try:
             listed = await client.list(resource, namespace, label_selector=selector)
         except (Forbidden, NotFound) as error:
-            # What we may not see, or what is not served, was not made by us either.
-            log.debug("not looked for", kind=resource.kind, reason=str(error))
+            # A kind that may not be listed or is not served cannot have been created either.
+            log.debug("list skipped", kind=resource.kind, error=str(error))
             continue
-        found += [(resource, each) for each in listed.items if condemned(resource, each)]
-    return await _remove(client, found)
+        matching += [(resource, obj) for obj in listed.items if condition(resource, obj)]
+    return await _remove(client, matching)
 
 
 async def _remove(
-    client: Client, condemned: Iterable[tuple[Resource, Mapping[str, Any]]]
+    client: Client, objects: Iterable[tuple[Resource, Mapping[str, Any]]]
 ) -> tuple[WriteResult, ...]:
-    outcomes: list[WriteResult] = []
-    troubles: list[str] = []
-    patience: float | None = None
-    for resource, found in condemned:
-        where = found["metadata"]
+    results: list[WriteResult] = []
+    errors: list[str] = []
+    retry_after: float | None = None
+    for resource, obj in objects:
+        metadata = obj["metadata"]
         try:
             await client.delete(
-                resource, where["name"], where["namespace"], uid=where.get("uid", "")
+                resource, metadata["name"], metadata["namespace"], uid=metadata.get("uid", "")
             )
         except (NotFound, Conflict):
-            # Gone, or made anew meanwhile: either way not the object we judged.
+            # Deleted, or recreated meanwhile: not the object that was selected.
             continue
         except ApiError as error:
-            troubles.append(f"{resource.kind} {where['namespace']}/{where['name']}: {error}")
-            patience = max(patience or 0.0, error.retry_after or 0.0)
+            errors.append(f"{resource.kind} {metadata['namespace']}/{metadata['name']}: {error}")
+            retry_after = max(retry_after or 0.0, error.retry_after or 0.0)
         else:
-            outcome = WriteResult(resource.kind, where["namespace"], where["name"], "deleted")
-            outcomes.append(outcome)
-            log.info("leftover removed", object=str(outcome))
-    if troubles:
-        raise ReconcileError(troubles, patience)
-    return tuple(outcomes)
+            result = WriteResult(resource.kind, metadata["namespace"], metadata["name"], "deleted")
+            results.append(result)
+            log.info("object deleted", object=str(result))
+    if errors:
+        raise ReconcileError(errors, retry_after)
+    return tuple(results)
 
 
 def _name(obj: Mapping[str, Any]) -> str:
@@ -259,12 +263,12 @@ def gateway_of(
     service_account_name: str,
     service_accounts: Mapping[tuple[str, str], Mapping[str, Any]],
 ) -> str | None:
-    """Give the ``namespace/name`` of the Gateway a ServiceAccount was made for; None if for none.
+    """Return the ``namespace/name`` of the Gateway that owns a ServiceAccount, or None.
 
     Labels and controller reference must agree: labels alone are easily copied to another account.
     """
-    found = service_accounts.get((service_account_namespace, service_account_name))
-    if found is None:
+    service_account = service_accounts.get((service_account_namespace, service_account_name))
+    if service_account is None:
         return None
-    name = gateway_name(found)
+    name = gateway_name(service_account)
     return f"{service_account_namespace}/{name}" if name else None

@@ -1,4 +1,4 @@
-"""The Service in front of a Gateway's data planes. Pure."""
+"""Service of a Gateway's data plane. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gatehouse.apis.data_plane_workload import ServiceOptions
 Object = dict[str, Any]
 
 Ports = tuple[tuple[int, str], ...]
-"""Ports to serve, ascending, each with TCP or UDP."""
+"""Ports in ascending order, each with TCP or UDP."""
 
 _FAMILIES = {"ipv4": ["IPv4"], "ipv6": ["IPv6"]}
 
@@ -22,51 +22,53 @@ def spec(
     address: str,
     ip_family: str,
 ) -> Object:
-    """Give the ``spec``. ``address``: the one that the Gateway asks for, or empty."""
-    made: Object = {
+    """Return the ``spec``. ``address``: requested address of the Gateway, or empty."""
+    result: Object = {
         "type": options.type,
         "selector": dict(selector),
         "ports": [_port(port, protocol, options) for port, protocol in ports],
     }
     if options.type != "ClusterIP":
-        # Clients keep their address; a node without a data plane is not asked.
-        made["externalTrafficPolicy"] = options.external_traffic_policy or "Local"
+        # Preserves client addresses; nodes without a data plane get no traffic.
+        result["externalTrafficPolicy"] = options.external_traffic_policy or "Local"
     if options.type == "LoadBalancer":
-        made |= _balanced(options, address)
+        result |= _load_balancer_fields(options, address)
     if ip_family == "dual":
-        made["ipFamilyPolicy"] = "PreferDualStack"
+        result["ipFamilyPolicy"] = "PreferDualStack"
     elif ip_family in _FAMILIES:
-        made |= {"ipFamilyPolicy": "SingleStack", "ipFamilies": _FAMILIES[ip_family]}
-    return made
+        result |= {"ipFamilyPolicy": "SingleStack", "ipFamilies": _FAMILIES[ip_family]}
+    return result
 
 
-def _balanced(options: ServiceOptions, address: str) -> Object:
-    made: Object = {}
-    if asked := address or options.load_balancer_ip:
-        made["loadBalancerIP"] = asked
+def _load_balancer_fields(options: ServiceOptions, address: str) -> Object:
+    fields: Object = {}
+    if load_balancer_ip := address or options.load_balancer_ip:
+        fields["loadBalancerIP"] = load_balancer_ip
     if options.load_balancer_class:
-        made["loadBalancerClass"] = options.load_balancer_class
+        fields["loadBalancerClass"] = options.load_balancer_class
     if options.load_balancer_source_ranges:
-        made["loadBalancerSourceRanges"] = list(options.load_balancer_source_ranges)
-    return made
+        fields["loadBalancerSourceRanges"] = list(options.load_balancer_source_ranges)
+    return fields
 
 
 def _port(port: int, protocol: str, options: ServiceOptions) -> Object:
-    made: Object = {
+    result: Object = {
         "name": f"port-{port}" if protocol == "TCP" else f"port-{port}-udp",
         "port": port,
         "targetPort": port,
         "protocol": protocol,
     }
-    asked = next((each.port for each in options.node_ports if each.listener_port == port), None)
-    if asked is not None and options.type != "ClusterIP":
-        made["nodePort"] = asked
-    return made
+    node_port = next((each.port for each in options.node_ports if each.listener_port == port), None)
+    if node_port is not None and options.type != "ClusterIP":
+        result["nodePort"] = node_port
+    return result
 
 
-def needs_recreate(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a Service cannot become what is wanted: its class never changes, once it has one."""
-    now, then = current.get("spec", {}), wanted["spec"]
-    if now.get("type") != "LoadBalancer" or then["type"] != "LoadBalancer":
+def needs_recreate(current: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
+    """Return whether a Service must be recreated: its load balancer class is immutable."""
+    current_spec, desired_spec = current.get("spec", {}), desired["spec"]
+    if current_spec.get("type") != "LoadBalancer" or desired_spec["type"] != "LoadBalancer":
         return False
-    return bool(now.get("loadBalancerClass", "") != then.get("loadBalancerClass", ""))
+    return bool(
+        current_spec.get("loadBalancerClass", "") != desired_spec.get("loadBalancerClass", "")
+    )

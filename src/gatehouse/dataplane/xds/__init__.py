@@ -1,5 +1,11 @@
-"""Envoy's discovery protocol (xDS), as both ends of it need it: resources and conversations.
+"""Envoy's discovery protocol (xDS) for both of its ends, without I/O.
 
-Pure: what is to be said, never how it gets there. The control plane's server and the relay in the
-agent say it over gRPC; the back end makes the resources.
+- ``resources``: resources and resource sets. ``snapshot_cache``: newest set and change log.
+- ``ads_session``: server-side state of one ADS stream. ``subscription``: of one type on it.
+- ``delta``, ``sotw``: encoding of the two xDS variants. ``protobuf_wire``: protobuf by hand.
+- ``nacks``: reasons of rejected resources. ``sidecar_configs``: configurations of sidecars.
+- ``runtime_limits``: Envoy runtime settings that resources rely on.
+
+The control plane's server and the relay in the agent exchange these messages over gRPC; the Envoy
+back end builds the resources. Nothing here opens a connection.
 """

@@ -1,4 +1,4 @@
-"""The incremental variant of aggregated discovery: requests read, responses written."""
+"""Delta variant of ADS: parses requests and serialises responses."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 METHOD = "DeltaAggregatedResources"
 
 INITIAL_RESPONSE = ("gatehouse", "welcome")
-"""In the first metadata of a server that has taken up a call."""
+"""Initial metadata of a server that has accepted a call."""
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
-    """Who a client says it is, with its first request."""
+    """A client's description of itself in its first request."""
 
     proxy: str = ""
     """Such as ``envoy/1.40.0``."""
     extensions: tuple[str, ...] = ()
-    """What it was built with."""
+    """Extensions compiled into the proxy."""
     features: frozenset[str] = frozenset()
 
 
 def node_info(node: base_pb2.Node) -> NodeInfo:
-    """Read what a client says of itself."""
+    """Parse a client's node message."""
     version = node.user_agent_build_version.version
     number = f"{version.major_number}.{version.minor_number}.{version.patch}"
     return NodeInfo(
@@ -41,17 +41,17 @@ def node_info(node: base_pb2.Node) -> NodeInfo:
 
 
 def refusal_of(status: status_pb2.Status) -> Nack:
-    """Read why a response was refused; a relay tells it by name."""
+    """Parse the error of a NACK. A relay adds reasons by resource name."""
     reasons: dict[str, str] = {}
-    told = struct_pb2.Struct()
+    by_name = struct_pb2.Struct()
     for detail in status.details:
-        if detail.Unpack(told):
-            reasons.update({name: value.string_value for name, value in told.fields.items()})
+        if detail.Unpack(by_name):
+            reasons.update({name: value.string_value for name, value in by_name.fields.items()})
     return Nack(status.message or "the client gave no reason", reasons)
 
 
 def status_of(refusal: Nack) -> status_pb2.Status:
-    """Write why a response is refused, so that :func:`refusal_of` reads the same."""
+    """Build the error of a NACK so that :func:`refusal_of` can parse it."""
     status = status_pb2.Status(code=3, message=refusal.message)
     if refusal.reasons:
         reasons = struct_pb2.Struct()
@@ -61,7 +61,7 @@ def status_of(refusal: Nack) -> status_pb2.Status:
 
 
 def read(message: discovery_pb2.DeltaDiscoveryRequest) -> Request:
-    """Read a client's request."""
+    """Parse a client's request."""
     return Request(
         type_url=message.type_url,
         subscribe=tuple(message.resource_names_subscribe),
@@ -73,7 +73,7 @@ def read(message: discovery_pb2.DeltaDiscoveryRequest) -> Request:
 
 
 def write(response: Response, version: str) -> bytes:
-    """Write a response around the bytes that its resources have already."""
+    """Serialise a response around the already serialised resources."""
     parts = [
         protobuf_wire.field(1, version.encode()),
         protobuf_wire.field(4, response.type_url.encode()),
@@ -86,7 +86,7 @@ def write(response: Response, version: str) -> bytes:
 
 
 class DeltaStream:
-    """A conversation in the words of this variant."""
+    """An ADS session that uses the delta variant."""
 
     Message = discovery_pb2.DeltaDiscoveryRequest
 
@@ -94,10 +94,10 @@ class DeltaStream:
         self.conversation = AdsSession(publication)
 
     def receive(self, message: discovery_pb2.DeltaDiscoveryRequest) -> None:
-        """Take in a request."""
+        """Process a request."""
         self.conversation.receive(read(message))
 
     def next(self) -> bytes | None:
-        """Give the next response; None: there is nothing to say now."""
+        """Return the next response, or None if there is nothing to send now."""
         response = self.conversation.next()
         return None if response is None else write(response, self.conversation.target_version)

@@ -1,10 +1,10 @@
-"""Protocol buffers by hand, for messages made of bytes that are there already."""
+"""Protobuf wire encoding by hand, for messages built around already serialised bytes."""
 
 from __future__ import annotations
 
 
 def varint(number: int) -> bytes:
-    """Encode a number that is not negative."""
+    """Encode a non-negative number."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -14,7 +14,7 @@ def varint(number: int) -> bytes:
 
 
 def head(field: int, length: int) -> bytes:
-    """Give what stands before ``length`` bytes of field number ``field``."""
+    """Return the header of a length-delimited field ``field`` with ``length`` bytes."""
     return varint(field << 3 | 2) + varint(length)
 
 

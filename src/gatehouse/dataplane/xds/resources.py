@@ -1,4 +1,4 @@
-"""Resources: what an Envoy is to have, addressed by type and name, compared by content."""
+"""xDS resources and resource sets: addressed by type and name, compared by content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gatehouse.dataplane.xds import protobuf_wire
 PREFIX = "type.googleapis.com/"
 CLUSTER = PREFIX + "envoy.config.cluster.v3.Cluster"
 ENDPOINTS = PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
-"""Named like their cluster, so that they can be told again when that changes."""
+"""Named like their cluster, so that they can be sent again when the cluster changes."""
 SECRET = PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
 LISTENER = PREFIX + "envoy.config.listener.v3.Listener"
 ROUTES = PREFIX + "envoy.config.route.v3.RouteConfiguration"
@@ -27,27 +27,27 @@ SIDECAR_CONFIG = PREFIX + features.SIDECAR_CONFIG_TYPE
 """For the agent, not for Envoy: configuration of a sidecar."""
 
 ADD_ORDER = (SIDECAR_CONFIG, SECRET, CLUSTER, ENDPOINTS, LISTENER, SCOPE, ROUTES, VIRTUAL_HOST)
-"""The order in which types are told, so that nothing is told that names what is not there yet."""
+"""Order in which types are sent, so that a resource never refers to one not sent yet."""
 
 REMOVE_ORDER = (LISTENER, SCOPE, ROUTES, VIRTUAL_HOST, CLUSTER, ENDPOINTS, SECRET, SIDECAR_CONFIG)
-"""The order in which what goes is taken away: what uses another before what it uses."""
+"""Order in which types are removed: a resource goes before the resources that it uses."""
 
 Key = tuple[str, str]
 """Type URL and name."""
 
 
 class Resource(msgspec.Struct, frozen=True, dict=True):
-    """One resource, as it goes over the wire."""
+    """One resource as it is sent."""
 
     type_url: str
     name: str
     body: bytes
-    """The serialised message of that type."""
+    """Serialised message of that type."""
     version: str
-    """Depends on the body alone."""
+    """Derived from the body alone."""
     origins: tuple[str, ...] = ()
-    """For people: the objects that it was made from, such as ``namespace/name`` of routes. They
-    are told when an Envoy refuses the resource."""
+    """Names of the objects that the resource was generated from, such as ``namespace/name`` of
+    routes. Reported if an Envoy rejects the resource."""
     secret: bool = False
     """Holds key material: written 0600 and never logged."""
 
@@ -77,7 +77,7 @@ class Resource(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def enveloped(self) -> bytes:
-        """The resource as a ``Resource`` of discovery, written once for all who are told it."""
+        """The resource as a discovery ``Resource``, serialised once for all clients."""
         name, version = self.name.encode(), self.version.encode()
         return (
             protobuf_wire.field(3, name)
@@ -87,7 +87,7 @@ class Resource(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def digest(self) -> int:
-        """A number that stands for type, name and content."""
+        """Number derived from type, name and version; see :attr:`ResourceSet.version`."""
         text = f"{self.type_url}\0{self.name}\0{self.version}".encode()
         return int.from_bytes(hashlib.sha256(text).digest())
 
@@ -97,16 +97,16 @@ class Resource(msgspec.Struct, frozen=True, dict=True):
 
 
 class ResourceSet:
-    """An immutable set of resources with a version that depends on their content alone."""
+    """An immutable set of resources. Its version depends on their content alone."""
 
     def __init__(self, resources: Iterable[Resource] = ()) -> None:
         by_type: defaultdict[str, dict[str, Resource]] = defaultdict(dict)
-        for each in resources:
-            by_type[each.type_url][each.name] = each
+        for resource in resources:
+            by_type[resource.type_url][resource.name] = resource
         self.by_type: Mapping[str, Mapping[str, Resource]] = MappingProxyType(dict(by_type))
-        self._mark = object()
-        self._made_of: tuple[object, frozenset[Key]] = (None, frozenset())
-        """The mark of the set that this one was made of, and the keys that were touched."""
+        self._identity = object()
+        self._derived_from: tuple[object, frozenset[Key]] = (None, frozenset())
+        """Identity of the set that this one was derived from, and the changed keys."""
 
     @cached_property
     def _total(self) -> int:
@@ -115,18 +115,18 @@ class ResourceSet:
 
     @cached_property
     def version(self) -> str:
-        """Standard base64 of a number that is the sum of all resources' digests.
+        """Standard base64 of the sum of all resources' digests.
 
-        A sum needs no order, and can follow a change without looking at what did not change.
+        A sum does not depend on an order, so an update only looks at the resources that change.
         """
         return base64.b64encode((self._total % 2**256).to_bytes(32)).decode()
 
     def get(self, type_url: str, name: str) -> Resource | None:
-        """Give the resource of that type and name, if there is one."""
+        """Return the resource with that type and name, or None."""
         return self.by_type.get(type_url, _NONE).get(name)
 
     def changed(self, new: Iterable[Resource] = (), gone: Iterable[Key] = ()) -> ResourceSet:
-        """Give a set with ``new`` in it and without ``gone``, sharing types that stay the same."""
+        """Return a set with ``new`` and without ``gone``, sharing the unchanged types."""
         new, gone = tuple(new), tuple(gone)
         by_type, total = dict(self.by_type), self._total
         written: dict[str, dict[str, Resource]] = {}
@@ -145,27 +145,29 @@ class ResourceSet:
             named(each.type_url)[each.name] = each
         for type_url in [each for each in written if not written[each]]:
             del by_type[type_url]
-        made = ResourceSet()
-        made.by_type = MappingProxyType(by_type)
-        made.__dict__["_total"] = total
-        made._made_of = (self._mark, frozenset((*gone, *(each.key for each in new))))
-        return made
+        updated = ResourceSet()
+        updated.by_type = MappingProxyType(by_type)
+        updated.__dict__["_total"] = total
+        updated._derived_from = (self._identity, frozenset((*gone, *(each.key for each in new))))
+        return updated
 
     def differing(self, other: ResourceSet) -> set[Key]:
-        """Give the keys under which the two sets have something else."""
+        """Return the keys whose resources differ between the two sets."""
         keys: set[Key] = set()
-        mark, touched = other._made_of
-        if mark is self._mark:
-            # Nobody need look at the thousands of others.
+        base, touched = other._derived_from
+        if base is self._identity:
+            # Derived from this set: the thousands of unchanged resources need no comparison.
             return {key for key in touched if _version(self, key) != _version(other, key)}
         for type_url in self.by_type.keys() | other.by_type.keys():
             mine, others = self.by_type.get(type_url, _NONE), other.by_type.get(type_url, _NONE)
             if mine is others:
                 continue
-            for name, each in mine.items():
-                found = others.get(name)
-                # Nearly all are the very same objects, and that is asked fastest.
-                if found is not each and (found is None or found.version != each.version):
+            for name, resource in mine.items():
+                other_resource = others.get(name)
+                # Nearly all are identical objects, and identity is the fastest comparison.
+                if other_resource is resource:
+                    continue
+                if other_resource is None or other_resource.version != resource.version:
                     keys.add((type_url, name))
             keys.update((type_url, name) for name in others.keys() - mine.keys())
         return keys
@@ -180,12 +182,12 @@ class ResourceSet:
         return hash(self.version)
 
     def __repr__(self) -> str:
-        return f"Resources({len(self)} resources, {self.version})"
+        return f"ResourceSet({len(self)} resources, {self.version})"
 
 
 _NONE: Mapping[str, Resource] = MappingProxyType({})
 
 
 def _version(resources: ResourceSet, key: Key) -> str:
-    found = resources.get(*key)
-    return found.version if found is not None else ""
+    resource = resources.get(*key)
+    return resource.version if resource is not None else ""

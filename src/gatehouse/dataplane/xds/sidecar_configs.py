@@ -1,7 +1,8 @@
-"""What companions of an Envoy are told: files, in a resource that the agent asks for by itself.
+"""Configuration of Envoy's sidecars: files in xDS resources that only the agent subscribes to.
 
-Each resource is a directory for one companion, named ``<companion>/<part>``. Like any resource it
-is told before what uses it, taken away after that, kept on the agent's disk, and refused by name.
+Each resource is a directory for one sidecar, named ``<sidecar>/<part>``. Like any resource it is
+sent before the resources that use it, removed after them, stored on the agent's disk, and rejected
+by name.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ _PATH = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._
 
 
 class Description(msgspec.Struct, frozen=True):
-    """The body of a resource, in JSON."""
+    """JSON body of a resource."""
 
     files: dict[str, bytes]
-    """By path, relative to the directory."""
+    """File contents by path relative to the directory."""
 
 
 def resource(
     companion: str, part: str, files: Mapping[str, bytes], *, origins: tuple[str, ...] = ()
 ) -> Resource:
-    """Describe one part of what a companion is to do. Its files may hold secrets."""
+    """Build the resource for one directory of a sidecar. Its files may hold secrets."""
     body = msgspec.json.encode(Description(dict(sorted(files.items()))))
     return Resource.make(SIDECAR_CONFIG, f"{companion}/{part}", body, origins=origins, secret=True)
 
 
-def companion(found: Resource) -> str:
-    """Give the name of the companion that a resource is for."""
-    return found.name.partition("/")[0]
+def companion(config: Resource) -> str:
+    """Return the name of the sidecar that a resource is for."""
+    return config.name.partition("/")[0]
 
 
-def files(found: Resource) -> dict[str, bytes]:
-    """Read the files of a resource; raises ValueError."""
+def files(config: Resource) -> dict[str, bytes]:
+    """Return the files of a resource. Raises ValueError if its body or a path is invalid."""
     try:
-        described = msgspec.json.decode(found.body, type=Description).files
+        contents = msgspec.json.decode(config.body, type=Description).files
     except msgspec.MsgspecError as error:
-        raise ValueError(f"{found.name} cannot be read: {error}") from error
-    for path in described:
+        raise ValueError(f"{config.name}: invalid body: {error}") from error
+    for path in contents:
         if not _PATH.fullmatch(path):
-            raise ValueError(f"{found.name}: {path!r} is no path of a file in it")
-    return described
+            raise ValueError(f"{config.name}: invalid file path {path!r}")
+    return contents

@@ -1,4 +1,4 @@
-"""The newest resources, and what changed lately, so that nobody compares everything for it."""
+"""The newest resource set with a log of recent changes, so that clients need no full comparison."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 from gatehouse.dataplane.xds.resources import Key, ResourceSet
 
 REMEMBERED_CHANGES = 64
-"""Publications of which it is remembered what they changed; whoever is further behind compares."""
+"""Number of publications in the change log. Clients further behind compare complete sets."""
 
 WILDCARD = "*"
-"""In place of a name: whatever there is of the type."""
+"""In place of a name: all resources of the type."""
 
 
 class _Change(msgspec.Struct, frozen=True):
@@ -22,24 +22,25 @@ class _Change(msgspec.Struct, frozen=True):
 
 
 class SnapshotCache:
-    """What every client of one kind is to have. Numbered from 1."""
+    """Desired resources of all clients of one kind. Publications are numbered from 1."""
 
     def __init__(self, *, complete: bool = True) -> None:
-        """Begin with nothing.
+        """Create an empty cache.
 
-        ``complete``: what is not here does not exist. A relay, which may only not know of it yet,
-        says so key by key (see :meth:`learn`).
+        ``complete``: a resource that is not in the cache does not exist. A relay may only not know
+        it yet, so it sets this to False and marks absent keys one by one (see :meth:`mark_absent`).
         """
         self.current = ResourceSet()
         self.number = 0
         self.open = False
-        """Whether anything is published; else, also after :meth:`withdraw`, nothing is said."""
+        """True while something is published. If False, as after :meth:`withdraw`, nothing is
+        sent."""
         self._complete = complete
-        self._known: set[Key] = set()
+        self._absent: set[Key] = set()
         self._changes: deque[_Change] = deque(maxlen=REMEMBERED_CHANGES)
 
     def publish(self, resources: ResourceSet) -> bool:
-        """Make ``resources`` the newest; returns False if they were already."""
+        """Make ``resources`` the newest set. Return False if it already was."""
         keys = self.current.differing(resources)
         if not keys and self.open:
             return False
@@ -47,33 +48,33 @@ class SnapshotCache:
         return True
 
     def apply_changes(self, resources: ResourceSet, changed: Iterable[Key]) -> None:
-        """Like :meth:`publish`, by somebody who knows what changed."""
+        """Publish a set like :meth:`publish`, for callers that know the changed keys."""
         self._step(resources, changed)
 
     def withdraw(self) -> None:
-        """Say nothing more: clients keep what they have."""
+        """Stop sending: clients keep what they have."""
         self.open = False
 
     def mark_absent(self, keys: Iterable[Key]) -> None:
-        """Take note that what is not here under ``keys`` does not exist.
+        """Record that resources missing under ``keys`` do not exist.
 
-        Of :data:`EVERYTHING` of a type: that who asks for it has heard of all there is.
+        For the name :data:`WILDCARD`, record that all resources of the type are known.
         """
         new = {key for key in keys if not self.is_absent(*key)}
         if new:
-            self._known |= new
+            self._absent |= new
             self._step(self.current, new)
 
     def unmark_absent(self, keys: Iterable[Key]) -> None:
-        """Take back what :meth:`learn` was told."""
-        self._known -= set(keys)
+        """Undo :meth:`mark_absent`."""
+        self._absent -= set(keys)
 
     def is_absent(self, type_url: str, name: str) -> bool:
-        """Whether what is not here under that name does not exist."""
-        return self.open if self._complete else (type_url, name) in self._known
+        """Return whether a resource that is missing under that name does not exist."""
+        return self.open if self._complete else (type_url, name) in self._absent
 
     def changes_since(self, number: int) -> Set[Key] | None:
-        """Give what changed after publication ``number``; None: that is too long ago to say."""
+        """Return the keys changed since publication ``number``, or None if it is not in the log."""
         if not self._changes or self._changes[0].number > number + 1:
             return None
         keys: set[Key] = set()

@@ -1,7 +1,7 @@
-"""The older variant of aggregated discovery, in which a type is told as a whole.
+"""SotW variant of ADS, in which responses contain the complete state of a type.
 
-Only the words differ: a conversation of changes is kept, and each response about a type that is
-told as a whole is filled up with what the client has of it already.
+Only the messages differ from the delta variant. The session tracks changes, and each response for a
+type that must be complete is filled up with the resources that the client already has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ METHOD = "StreamAggregatedResources"
 
 
 class SotwStream:
-    """A conversation in the words of this variant."""
+    """An ADS session that uses the SotW variant."""
 
     Message = discovery_pb2.DiscoveryRequest
 
@@ -27,14 +27,14 @@ class SotwStream:
         self.conversation = AdsSession(publication)
         self._named: dict[str, set[str]] = {}
         self._nonces: dict[str, str] = {}
-        """The newest response of each type; requests that answer others are out of date."""
-        self._had: dict[str, dict[str, Resource]] = {}
-        """What the client has of the types told as a whole."""
-        self._told: dict[str, tuple[Resource, ...]] = {}
-        """What was new in the newest response."""
+        """Nonce of the newest response of each type. Requests with other nonces are stale."""
+        self._confirmed: dict[str, dict[str, Resource]] = {}
+        """Resources that the client has, by type and name, of the types sent as a whole."""
+        self._last_sent: dict[str, tuple[Resource, ...]] = {}
+        """Changed resources in the newest response of each type."""
 
     def receive(self, message: discovery_pb2.DiscoveryRequest) -> None:
-        """Take in a request."""
+        """Process a request."""
         type_url = message.type_url
         first = type_url not in self._named
         if message.response_nonce != self._nonces.get(type_url, "") and not first:
@@ -58,10 +58,10 @@ class SotwStream:
         )
 
     def next(self) -> bytes | None:
-        """Give the next response; None: there is nothing to say now."""
+        """Return the next response, or None if there is nothing to send now."""
         while (response := self.conversation.next()) is not None:
             if response.type_url in NON_WILDCARD and not response.resources:
-                # Of these types, that there is none cannot be said.
+                # SotW cannot express that a resource of these types does not exist.
                 self.conversation.receive(Request(response.type_url, nonce=response.nonce))
                 continue
             self._nonces[response.type_url] = response.nonce
@@ -71,7 +71,7 @@ class SotwStream:
     def _write(self, response: Response) -> bytes:
         resources = list(response.resources)
         if response.type_url not in NON_WILDCARD:
-            resources = list(self._whole(response).values())
+            resources = list(self._complete_state(response).values())
         parts = [
             protobuf_wire.field(1, self.conversation.target_version.encode()),
             protobuf_wire.field(4, response.type_url.encode()),
@@ -81,12 +81,15 @@ class SotwStream:
             parts += protobuf_wire.head(2, len(resource.packed)), resource.packed
         return b"".join(parts)
 
-    def _whole(self, response: Response) -> dict[str, Resource]:
-        """Give what the client has and this response, less what it takes away or was refused."""
+    def _complete_state(self, response: Response) -> dict[str, Resource]:
+        """Return what the client has plus this response, less removed and rejected resources."""
         state = self.conversation.subscription(response.type_url)
         assert state is not None
-        said = (*self._had.get(state.type_url, {}).values(), *self._told.get(state.type_url, ()))
-        had = {each.name: each for each in said if state.known.get(each.name) == each.version}
-        self._had[state.type_url], self._told[state.type_url] = had, response.resources
+        candidates = (
+            *self._confirmed.get(state.type_url, {}).values(),
+            *self._last_sent.get(state.type_url, ()),
+        )
+        had = {each.name: each for each in candidates if state.known.get(each.name) == each.version}
+        self._confirmed[state.type_url], self._last_sent[state.type_url] = had, response.resources
         whole = had | {each.name: each for each in response.resources}
         return {name: each for name, each in whole.items() if name not in response.removed}

@@ -1,4 +1,5 @@
-"""What one client asked for of one type, what it has of it, and what it is yet to be told. Pure."""
+"""State of one xDS subscription: requested names, acknowledged versions, pending resources. No
+I/O."""
 
 from __future__ import annotations
 
@@ -12,24 +13,25 @@ from gatehouse.dataplane.xds.resources import ENDPOINTS, ROUTES, SECRET, VIRTUAL
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 
 RESPONSE_BYTES = 1 << 20
-"""Above this a response is divided; gRPC's default limit is four times as much."""
+"""Size in bytes above which a response is divided. gRPC's default limit is four times as much."""
 
 NON_WILDCARD = frozenset({ENDPOINTS, SECRET, ROUTES, VIRTUAL_HOST})
-"""Types of which a first request without names asks for nothing rather than for everything."""
+"""Types whose first request without names subscribes to nothing. For other types it is a
+wildcard."""
 
 ABSENT = ""
-"""In place of a version: the client was told that there is no such resource."""
+"""In place of a version: the client was informed that the resource does not exist."""
 
 UNKNOWN_VERSION = "?"
-"""In place of a version, by a client: it may have something of that name, and is to hear of it."""
+"""In place of a version sent by a client: it may have the resource and must be sent its state."""
 
 
 Lookup = Callable[[str], Resource | None]
-"""Gives the resource of a name, if there is one."""
+"""Returns the resource with a name, or None."""
 
 
 class InFlight(msgspec.Struct, frozen=True):
-    """A response that is not answered yet."""
+    """A response that the client has not acknowledged or rejected yet."""
 
     nonce: str
     resources: tuple[Resource, ...]
@@ -37,70 +39,72 @@ class InFlight(msgspec.Struct, frozen=True):
 
 
 class Subscription:
-    """The state of one type on one stream."""
+    """State of one type on one stream."""
 
     def __init__(self, type_url: str) -> None:
         self.type_url = type_url
         self.wildcard = False
         self.names: set[str] = set()
         self.known: dict[str, str] = {}
-        """What the client has: versions by name."""
+        """Versions that the client has, by name."""
         self.refused: dict[str, RejectedResource] = {}
         self.in_flight: InFlight | None = None
         self.sent_once = False
-        """Whether it was told anything yet."""
+        """True once a response was sent."""
         self._fresh = True
         self._dirty: dict[str, None] = {}
-        """What may have to be told, in the order in which that was noticed."""
-        self._leaving: dict[str, None] = {}
+        """Names that may need a response, in the order in which they were marked."""
+        self._removals: dict[str, None] = {}
         self._expecting: set[str] = set()
-        """What of the response in flight the client will have once it is accepted."""
+        """Names in the response in flight whose state the client has once it accepts the
+        response."""
         self._bisect_queue: deque[tuple[str, ...]] = deque()
-        """Parts of a refused response, to be told by themselves: one of them is the bad one."""
+        """Parts of a rejected response, to be sent separately: one of them contains the bad
+        resource."""
 
     def matches(self, name: str) -> bool:
-        """Whether the client asked for this name, or for all."""
+        """Return whether the client subscribed to this name or to the wildcard."""
         return self.wildcard or name in self.names
 
     @property
     def idle(self) -> bool:
-        """Whether nothing more is to be said, as far as is known."""
-        pending = (self.in_flight, self._dirty, self._leaving, self._bisect_queue)
+        """True if no response is pending or in flight."""
+        pending = (self.in_flight, self._dirty, self._removals, self._bisect_queue)
         return not any(pending)
 
     def settled(self, name: str) -> bool:
-        """Whether nothing more is to be said of this name, as far as is known."""
+        """Return whether no response about this name is pending or in flight."""
         return not (
             name in self._dirty
-            or name in self._leaving
+            or name in self._removals
             or name in self._expecting
             or any(name in group for group in self._bisect_queue)
         )
 
     def mark(self, names: Iterable[str]) -> None:
-        """Have these names looked at before the next response."""
+        """Mark names to be checked before the next response."""
         self._dirty.update(dict.fromkeys(names))
 
     def subscribe(self, names: Iterable[str], versions: Mapping[str, str]) -> None:
-        """Take in what is asked for now; ``versions``: what is there from an earlier stream."""
-        asked = dict.fromkeys(names)
+        """Add names. ``versions`` are those that the client has from an earlier stream."""
+        requested = dict.fromkeys(names)
         if self._fresh:
-            self.wildcard = not asked and self.type_url not in NON_WILDCARD
+            self.wildcard = not requested and self.type_url not in NON_WILDCARD
             self.known.update(versions)
             self.mark(versions)
-        if WILDCARD in asked:
-            del asked[WILDCARD]
+        if WILDCARD in requested:
+            del requested[WILDCARD]
             self.wildcard = True
-        for name in asked:
+        for name in requested:
             if not (self._fresh and name in versions):
-                # Who asks again has it no more.
-                self._lost(name)
-        self.names.update(asked)
-        self.mark(asked)
+                # A client that subscribes to a name again has lost the resource.
+                self._reset(name)
+        self.names.update(requested)
+        self.mark(requested)
         self._fresh = False
 
     def unsubscribe(self, names: Iterable[str]) -> None:
-        """Take in what is not asked for any more."""
+        """Remove names."""
         for name in names:
             if name == WILDCARD:
                 self.wildcard = False
@@ -109,45 +113,45 @@ class Subscription:
                 self.names.discard(name)
                 lost = {name}
             for each in lost:
-                self._lost(each)
-                # Of what is covered still, by the wildcard, it is to hear anew.
+                self._reset(each)
+                # Names still covered by the wildcard are sent again.
                 self.mark((each,))
 
     def resend(self, names: Iterable[str]) -> None:
-        """Tell of these once more, as far as they are asked for."""
+        """Send these again, as far as they are subscribed to."""
         for name in names:
             if self.matches(name):
-                self._lost(name)
+                self._reset(name)
                 self.mark((name,))
 
-    def _lost(self, name: str) -> None:
+    def _reset(self, name: str) -> None:
         self.known.pop(name, None)
         self.refused.pop(name, None)
-        self._leaving.pop(name, None)
+        self._removals.pop(name, None)
         self._expecting.discard(name)
 
     def next_resources(
         self, lookup: Lookup, publication: SnapshotCache
     ) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
-        """Give what is to be told next, and which names that it asked for do not exist."""
+        """Return the resources to send next, and the requested names that do not exist."""
         while self._bisect_queue:
             group = dict.fromkeys(self._bisect_queue.popleft())
-            found = self._collect(group, lookup, publication)
+            response = self._collect(group, lookup, publication)
             self.mark(group)
-            if found != ((), ()):
-                return found
+            if response != ((), ()):
+                return response
         return self._collect(self._dirty, lookup, publication)
 
     def _collect(
         self, names: dict[str, None], lookup: Lookup, publication: SnapshotCache
     ) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
-        """Take from ``names`` what goes into one response, and what needs no telling."""
+        """Remove from ``names`` those that fit into one response and those that need none."""
         resources: list[Resource] = []
         missing: list[str] = []
         size = 0
         for name in list(names):
             resource = lookup(name) if self.matches(name) else None
-            if resource is not None and self._wants(resource):
+            if resource is not None and self._needs_update(resource):
                 size += len(resource.body)
                 if resources and size > RESPONSE_BYTES:
                     break
@@ -157,9 +161,9 @@ class Subscription:
             del names[name]
         return tuple(resources), tuple(missing)
 
-    def _wants(self, resource: Resource) -> bool:
+    def _needs_update(self, resource: Resource) -> bool:
         name = resource.name
-        self._leaving.pop(name, None)
+        self._removals.pop(name, None)
         refused = self.refused.get(name)
         if self.known.get(name) == resource.version:
             self.refused.pop(name, None)
@@ -167,37 +171,37 @@ class Subscription:
         return refused is None or refused.resource.version != resource.version
 
     def _needs_not_found(self, name: str, publication: SnapshotCache) -> bool:
-        """Whether the client is to be told at once that there is no such resource.
+        """Return whether the client must be informed now that the resource does not exist.
 
-        What it has is taken away later, when nothing uses it any more.
+        A resource that the client has is removed later, when nothing uses it.
         """
         self.refused.pop(name, None)
         if not self.matches(name):
-            self._lost(name)
+            self._reset(name)
             return False
         if not publication.is_absent(self.type_url, name):
             return False
-        has = self.known.get(name)
-        if has:
-            self._leaving[name] = None
-        return has is None and name in self.names
+        version = self.known.get(name)
+        if version:
+            self._removals[name] = None
+        return version is None and name in self.names
 
     def next_removals(self) -> tuple[str, ...]:
-        """Give what is to be taken away."""
-        return tuple(self._leaving)
+        """Return the names of resources to remove."""
+        return tuple(self._removals)
 
     def sent(self, nonce: str, resources: tuple[Resource, ...], removed: tuple[str, ...]) -> None:
-        """Take note of a response on its way."""
+        """Record a response as in flight."""
         self.in_flight = InFlight(nonce, resources, removed)
         self._expecting = {each.name for each in resources}.union(removed)
         for name in removed:
-            self._leaving.pop(name, None)
+            self._removals.pop(name, None)
         self.sent_once = True
 
     def on_response(self, nonce: str, refusal: Nack | None) -> Set[str]:
-        """Take in the client's answer; give the names that it accepts.
+        """Process an ACK or NACK and return the accepted names.
 
-        One to a response that is not in flight says nothing.
+        An answer to a response that is not in flight is ignored.
         """
         response = self.in_flight
         if response is None or response.nonce != nonce:
@@ -205,12 +209,13 @@ class Subscription:
         self.in_flight = None
         expecting, self._expecting = self._expecting, set()
         names = [each.name for each in response.resources]
-        told = refusal.reasons.keys() & set(names) if refusal else set()
-        certain = refusal is None or bool(told)
-        bad = {} if refusal is None else _blamed(names, refusal)
+        named = refusal.reasons.keys() & set(names) if refusal else set()
+        # Without a reason by name, it is unknown whether the rest was applied.
+        certain = refusal is None or bool(named)
+        bad = {} if refusal is None else _reasons_by_name(names, refusal)
         for each in response.resources:
             if each.name not in expecting:
-                # It is to be told again by now, and is judged then.
+                # It was marked again since it was sent; the next response decides.
                 continue
             if each.name in bad:
                 self.refused[each.name] = refused(each, bad[each.name])
@@ -218,23 +223,23 @@ class Subscription:
                 self.known[each.name] = each.version
                 self.refused.pop(each.name, None)
         if certain or not names:
-            self._without(expecting.intersection(response.removed))
+            self._set_absent(expecting.intersection(response.removed))
         else:
-            self._try_again([name for name in names if name not in bad], bad)
+            self._retry([name for name in names if name not in bad], bad)
             self.mark(response.removed)
         return expecting - bad.keys() if certain else set()
 
-    def _without(self, names: Iterable[str]) -> None:
-        """Take note that the client has none of these, and was told so."""
+    def _set_absent(self, names: Iterable[str]) -> None:
+        """Record that the client has none of these and was informed of that."""
         for name in names:
             self.known.pop(name, None)
             if name in self.names:
                 self.known[name] = ABSENT
 
-    def _try_again(self, names: list[str], bad: Mapping[str, str]) -> None:
-        """Tell the rest of a refused response again: it may have been applied, or not.
+    def _retry(self, names: list[str], bad: Mapping[str, str]) -> None:
+        """Send the rest of a rejected response again: it may have been applied or not.
 
-        If the refusal told no culprit, in halves, until one stands alone.
+        If the NACK does not identify a resource, send it in halves until one resource is left.
         """
         if bad or len(names) < 2:
             self.mark(names)
@@ -243,10 +248,10 @@ class Subscription:
         self._bisect_queue.extendleft((tuple(names[half:]), tuple(names[:half])))
 
 
-def _blamed(names: list[str], refusal: Nack) -> Mapping[str, str]:
-    """Give the reasons for those of ``names`` that are refused for certain."""
-    if told := {name: refusal.reasons[name] for name in names if name in refusal.reasons}:
-        return told
+def _reasons_by_name(names: list[str], refusal: Nack) -> Mapping[str, str]:
+    """Return the reasons by name for resources that are certainly rejected."""
+    if reasons := {name: refusal.reasons[name] for name in names if name in refusal.reasons}:
+        return reasons
     if len(names) == 1:
         return {names[0]: refusal.message}
     return reasons_in(refusal.message, names)

@@ -1,17 +1,17 @@
-"""The authenticator: a process beside a proxy that knows users, above all those of providers.
+"""Authenticator: sidecar for OpenID Connect logins and basic authentication.
 
-NGINX asks it about every request of a guarded route (``auth_request``) and sends it those that
-nobody may make yet, the provider's answers, and logouts. Envoy asks once for both (``ext_authz``).
-Who is logged in is in sealed cookies, and nowhere else.
+NGINX sends it a subrequest for every request of a protected route (``auth_request``), and forwards
+requests without a session, the provider's redirects and logouts. Envoy sends one request for all of
+these (``ext_authz``). Sessions are stored only in encrypted cookies.
 
-- ``description``: what it is told, a file of the bundle. Pure; also what the back end writes.
-- ``sealing``, ``cookies``, ``sessions``, ``claims``, ``urls``: values. Pure.
-- ``provider``: what a provider says of itself, its keys, and asking it for tokens.
-- ``tokens``: what it says of users, and whether that holds. Pure.
-- ``hashes``: of passwords, for a proxy that does not know them. ``realm``: asks for passwords.
-- ``asked``: what a proxy says of a request.
-- ``relying``: what becomes of a request, for one filter. ``serving``: for which, over a socket.
+- ``config``: its configuration, a file of the file set, also used by the back end. No I/O.
+- ``cookie_cipher``, ``cookies``, ``sessions``, ``claims``, ``urls``: values. No I/O.
+- ``provider``: metadata, keys and token requests of an OpenID provider.
+- ``id_tokens``: verification of ID tokens. No I/O.
+- ``password_hashes``: verification of passwords. ``basic_auth``: basic authentication.
+- ``request``: a proxy's description of a request.
+- ``relying_party``: handling of requests for one filter. ``server``: dispatch over a socket.
 
-How it lives and is told what to do is :mod:`gatehouse.companion`. Never here: anything of the
+Life cycle and control protocol are in :mod:`gatehouse.sidecars.base`. Never here: anything of the
 agent, or of Kubernetes.
 """

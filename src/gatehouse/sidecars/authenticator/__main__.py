@@ -1,6 +1,6 @@
 """``python -m gatehouse.sidecars.authenticator DIRECTORY SECONDS``.
 
-DIRECTORY holds the sockets; parties linger for SECONDS.
+DIRECTORY contains the sockets; unused parties are removed after SECONDS.
 """
 
 import sys
@@ -14,7 +14,7 @@ from gatehouse.sidecars.base.lifecycle import run
 
 
 async def main(directory: Path, linger: float) -> None:
-    """Authenticate for as long as anything needs it."""
+    """Run the authenticator until it is idle or terminated."""
     await run(directory, AuthServer(directory, linger, FailureLog()))
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a request for which a name and a password are asked (RFC 7617)."""
+"""Basic authentication (RFC 7617)."""
 
 from __future__ import annotations
 
@@ -19,49 +19,50 @@ from gatehouse.sidecars.authenticator.request import AuthRequest
 from gatehouse.sidecars.base.failure_log import FailureLog
 
 CACHE_SIZE = 10_000
-"""Answers that are not worked out again; a strong hash takes a tenth of a second."""
+"""Maximum number of cached results. A strong hash takes a tenth of a second."""
 
 MAX_CONCURRENT_HASHES = 2
-"""Hashes that are worked out at the same time."""
+"""Maximum number of hashes computed at the same time."""
 
 
 class BasicAuthenticator:
-    """One realm, and its users."""
+    """Authenticates the users of one realm."""
 
     def __init__(self, realm: Realm, users: Mapping[bytes, bytes], failures: FailureLog) -> None:
         self._realm = realm
         self._users = users
         self._failures = failures
         self._key = secrets.token_bytes(32)
-        self._answers: dict[bytes, asyncio.Task[bool]] = {}
-        self._turns = asyncio.Semaphore(MAX_CONCURRENT_HASHES)
+        self._results: dict[bytes, asyncio.Task[bool]] = {}
+        self._hash_slots = asyncio.Semaphore(MAX_CONCURRENT_HASHES)
         self.actions = {"admit": self.check}
 
-    async def check(self, asked: AuthRequest) -> web.Response:
-        """Say whether a request may go on; ask for a name and a password otherwise."""
-        given = credentials(asked.authorization)
-        if given is not None and await self._known(*given):
+    async def check(self, request: AuthRequest) -> web.Response:
+        """Accept a request with valid credentials, or respond with a challenge (401)."""
+        pair = credentials(request.authorization)
+        if pair is not None and await self._is_valid(*pair):
             return web.Response()
         quoted = re.sub(r'(["\\])', r"\\\1", self._realm.realm)
         challenge = {"WWW-Authenticate": f'Basic realm="{quoted}"', "Cache-Control": "no-store"}
-        return web.Response(status=401, text="Say who you are.\n", headers=challenge)
+        return web.Response(status=401, text="Authentication required.\n", headers=challenge)
 
-    async def _known(self, name: bytes, password: bytes) -> bool:
+    async def _is_valid(self, name: bytes, password: bytes) -> bool:
         hashed = self._users.get(name)
         if hashed is None:
             return False
-        # Of passwords nothing is kept that says more than that they were the same.
+        # The cache stores only keyed digests, which reveal no more than that two passwords are
+        # equal.
         key = hmac.new(self._key, name + b"\0" + password, hashlib.sha256).digest()
-        task = self._answers.get(key)
+        task = self._results.get(key)
         if task is None:
-            task = self._answers[key] = asyncio.create_task(self._checked(hashed, password))
-            while len(self._answers) > CACHE_SIZE:
-                del self._answers[next(iter(self._answers))]
-        # A client that leaves does not take the answer with it.
+            task = self._results[key] = asyncio.create_task(self._matches(hashed, password))
+            while len(self._results) > CACHE_SIZE:
+                del self._results[next(iter(self._results))]
+        # A cancelled request must not cancel the computation that others wait for.
         return await asyncio.shield(task)
 
-    async def _checked(self, hashed: bytes, password: bytes) -> bool:
-        async with self._turns:
+    async def _matches(self, hashed: bytes, password: bytes) -> bool:
+        async with self._hash_slots:
             try:
                 return await asyncio.to_thread(password_hashes.matches, hashed, password)
             except password_hashes.UncheckableError as error:
@@ -71,7 +72,7 @@ class BasicAuthenticator:
 
 
 def credentials(header: str) -> tuple[bytes, bytes] | None:
-    """Read the header Authorization; None if it has no name with a password."""
+    """Parse the header Authorization. Return None if it has no name and password."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None

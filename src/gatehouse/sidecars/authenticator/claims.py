@@ -1,4 +1,4 @@
-"""Claims: what rules ask of them, and what backends are told. Pure."""
+"""Claims: authorization by rules, and values for backends. No I/O."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 def authorized(party: Party, claims: Mapping[str, Any]) -> bool:
-    """Whether claims are as a party's rules ask."""
-    met = [
-        (all if rule.every else any)(_held(each, claims) for each in rule.claims)
+    """Return whether claims satisfy a party's rules."""
+    results = [
+        (all if rule.every else any)(_matches(each, claims) for each in rule.claims)
         for rule in party.rules
     ]
-    return not met or (all(met) if party.every else any(met))
+    return not results or (all(results) if party.every else any(results))
 
 
-def _held(wanted: Claim, claims: Mapping[str, Any]) -> bool:
-    found = _texts(claims.get(wanted.name))
-    if not wanted.values:
-        return bool(found)
-    if wanted.regex:
-        # RE2: a user's own claims are matched in linear time.
-        return any(re2.fullmatch(each, text) for each in wanted.values for text in found)
-    return not {*wanted.values}.isdisjoint(found)
+def _matches(claim: Claim, claims: Mapping[str, Any]) -> bool:
+    texts = _texts(claims.get(claim.name))
+    if not claim.values:
+        return bool(texts)
+    if claim.regex:
+        # RE2 matches in linear time, because users control their claims.
+        return any(re2.fullmatch(each, text) for each in claim.values for text in texts)
+    return not {*claim.values}.isdisjoint(texts)
 
 
 def claim_text(value: Any) -> str:
-    """Give a claim as a header's value: of a list, its entries joined by commas."""
+    """Return a claim as a header value. List entries are joined by commas."""
     return _CONTROL.sub(" ", ",".join(_texts(value))).strip()
 
 
 def _texts(value: Any) -> list[str]:
-    """Give what is there to compare: of a list each entry, of nothing nothing."""
+    """Return the values to compare: the entries of a list, or nothing for a missing claim."""
     entries = value if isinstance(value, list) else [value]
-    texts = [each if isinstance(each, str) else _written(each) for each in entries]
+    texts = [each if isinstance(each, str) else _to_text(each) for each in entries]
     return [text for text in texts if text]
 
 
-def _written(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

@@ -1,4 +1,4 @@
-"""What an authenticator is told: one file of the bundle, with paths relative to its root."""
+"""Configuration of the authenticator: files of the file set, with paths relative to its root."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 import msgspec
 
 FILE = "gatehouse/authenticators.json"
-"""Where the description is; only configurations that need an authenticator have it."""
+"""Path of the relying parties; absent if no authenticator is needed."""
 
 PASSWORDS = "gatehouse/passwords.json"
-"""Where realms are described, in configurations that have any."""
+"""Path of the basic authentication realms, if there are any."""
 
 SOCKETS = "authenticators"
-"""The directory of the sockets, in the run directory, which is NGINX's working directory."""
+"""Directory of the sockets in the run directory, which is NGINX's working directory."""
 
 SOCKET = f"{SOCKETS}/requests.sock"
-"""Where requests are taken; their path is ``/<name of the relying party>/<action>``."""
+"""Socket for requests. Their path is ``/<name of the relying party>/<action>``."""
 
 COOKIES = 4
-"""How many cookies of a session there may be."""
+"""Maximum number of cookies of a session."""
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A claim that must have one of some values, or match one of some expressions."""
+    """A claim that must have one of some values or match one of some regular expressions."""
 
     name: str
     values: tuple[str, ...] = ()
@@ -32,78 +32,78 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Claims of which all or one must hold."""
+    """Claims of which all (``every``) or one must match."""
 
     claims: tuple[Claim, ...]
     every: bool = True
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A relying party, as OpenID Connect calls who lets users be authenticated by a provider."""
+    """An OpenID Connect relying party."""
 
     name: str
-    """Depends on all the rest, so that it never changes its meaning while workers use it."""
+    """Derived from all other fields, so that its meaning never changes while workers use it."""
     filter: str
-    """For people, and whose sessions they are: ``namespace/name``."""
+    """``namespace/name`` of the filter, for messages and as owner of the sessions."""
     issuer: str
     metadata_url: str
     client_id: str
     secret: str
-    """File of the client's secret."""
+    """File with the client secret."""
     trust: str
-    """File of the authorities that the provider's certificate must chain to."""
+    """File with the CA certificates that the provider's certificate must chain to."""
     revoked: str = ""
-    """File of the authorities' list of certificates that they take back; empty for none."""
+    """File with the certificate revocation list of the CAs; empty for none."""
     callback: str
-    """The path that the provider sends users back to."""
+    """Path of the redirect URI."""
     callback_origin: str = ""
-    """Empty for the origin that users came to."""
+    """Origin of the redirect URI; empty for the origin of the user's request."""
     pkce: bool = True
     scopes: tuple[str, ...] = ("openid",)
     extra: tuple[tuple[str, str], ...] = ()
-    """Arguments for the provider."""
+    """Additional arguments of the authorization request."""
     cookie: str
     timeout: float
-    """Seconds for which a session lasts that is not refreshed."""
+    """Lifetime in seconds of a session that is not refreshed."""
     after_logout: str = ""
-    """A path or URL; empty for none."""
+    """Path or URL to redirect to after a logout; empty for none."""
     token_hint: bool = False
     rules: tuple[Rule, ...] = ()
     every: bool = True
     told: tuple[str, ...] = ()
-    """Claims that backends are told, in the order of the headers of an answer."""
+    """Claims passed to backends, in the order of the response headers."""
     headers: tuple[str, ...] = ()
-    """Names of these headers, for a proxy that passes them on as they are; in lower case."""
+    """Lower-case names of these headers, for a proxy that passes them on unchanged."""
 
     @property
     def claims(self) -> frozenset[str]:
-        """Those that anything asks for."""
+        """Claims used by rules or headers."""
         return frozenset(self.told) | {each.name for rule in self.rules for each in rule.claims}
 
 
 class Realm(msgspec.Struct, frozen=True):
-    """Users that have names and passwords (RFC 7617)."""
+    """A realm of basic authentication (RFC 7617)."""
 
     name: str
-    """Depends on all the rest, as a party's does."""
+    """Derived from all other fields, as a party's name."""
     filter: str
-    """For people: ``namespace/name``."""
+    """``namespace/name`` of the filter, for messages."""
     realm: str
     users: str
-    """File with a line ``name:hash`` for each."""
+    """File with one line ``name:hash`` per user."""
 
 
-def encode(described: Iterable[Party | Realm]) -> bytes:
-    """Write a description, a line for each."""
-    return b"[\n" + b",\n".join(map(msgspec.json.encode, described)) + b"\n]\n"
+def encode(entries: Iterable[Party | Realm]) -> bytes:
+    """Serialise a configuration, one line per entry."""
+    return b"[\n" + b",\n".join(map(msgspec.json.encode, entries)) + b"\n]\n"
 
 
 def read(directory: Path) -> list[Party]:
-    """Read the description of a configuration; raises OSError, msgspec.MsgspecError."""
+    """Read the parties of a configuration. Raises OSError or msgspec.MsgspecError."""
     return msgspec.json.decode((directory / FILE).read_bytes(), type=list[Party])
 
 
 def realms(directory: Path) -> list[Realm]:
-    """Read the realms of a configuration; raises OSError, msgspec.MsgspecError."""
+    """Read the realms of a configuration. Raises OSError or msgspec.MsgspecError."""
     path = directory / PASSWORDS
     return msgspec.json.decode(path.read_bytes(), type=list[Realm]) if path.exists() else []

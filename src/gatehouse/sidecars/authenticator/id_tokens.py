@@ -1,4 +1,4 @@
-"""ID tokens: who signed them, for whom, until when (OpenID Connect Core, section 3.1.3.7). Pure."""
+"""Verification of ID tokens (OpenID Connect Core, section 3.1.3.7). No I/O."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
-"""Those of key pairs: who may check a signature cannot make it."""
+"""Asymmetric algorithms: the verification key cannot create signatures."""
 
 LEEWAY = 30.0
-"""Seconds by which clocks may differ."""
+"""Tolerated clock difference in seconds."""
 
-_NEEDED = ("iss", "sub", "aud", "exp", "iat")
+_REQUIRED = ("iss", "sub", "aud", "exp", "iat")
 
 
 class DeniedError(Exception):
-    """The provider, or what it gave, does not let a user in; the message says why."""
+    """The provider or its token does not allow the login. The message contains the reason."""
 
 
 class UnknownKeyError(DeniedError):
-    """No key that is known verifies the signature."""
+    """The signature matches no known key."""
 
 
 def verify_id_token(
     party: Party, token: str, keys: Sequence[Mapping[str, Any]], nonce: str | None
 ) -> Mapping[str, Any]:
-    """Give a token's claims; ``nonce`` None: it need not have one. Raises DeniedError."""
+    """Return the claims of a valid token. ``nonce`` None: a nonce is not required. Raises
+    DeniedError."""
     try:
         header = jwt.get_unverified_header(token)
         algorithm = header["alg"]
         if algorithm not in ALGORITHMS:
             raise DeniedError(f"the ID token is signed with {algorithm!r}")
-        claims = _signed(party, token, algorithm, _chosen(keys, header.get("kid"), algorithm))
+        claims = _verify_signature(
+            party, token, algorithm, _matching_keys(keys, header.get("kid"), algorithm)
+        )
     except (jwt.PyJWTError, KeyError) as error:
-        raise DeniedError(f"the ID token does not hold: {error}") from error
+        raise DeniedError(f"the ID token is not valid: {error}") from error
     audience = claims["aud"]
     if claims.get("azp", party.client_id) != party.client_id or (
         isinstance(audience, list) and len(audience) > 1 and "azp" not in claims
@@ -50,42 +53,42 @@ def verify_id_token(
     if nonce is not None and not hmac.compare_digest(
         str(claims.get("nonce", "")).encode(), nonce.encode()
     ):
-        raise DeniedError("the ID token is of another login (nonce)")
+        raise DeniedError("the ID token is for another login (nonce)")
     return claims
 
 
-def _signed(
+def _verify_signature(
     party: Party, token: str, algorithm: str, keys: Sequence[jwt.PyJWK]
 ) -> Mapping[str, Any]:
     for key in keys:
         try:
-            found: dict[str, Any] = jwt.decode(
+            claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
                 algorithms=[algorithm],
                 audience=party.client_id,
                 issuer=party.issuer,
                 leeway=LEEWAY,
-                options={"require": [*_NEEDED]},
+                options={"require": [*_REQUIRED]},
             )
         except jwt.InvalidSignatureError:
             continue
-        return found
+        return claims
     raise UnknownKeyError("the ID token is signed with a key that the provider does not publish")
 
 
-def _chosen(
-    keys: Sequence[Mapping[str, Any]], wanted: str | None, algorithm: str
+def _matching_keys(
+    keys: Sequence[Mapping[str, Any]], key_id: str | None, algorithm: str
 ) -> list[jwt.PyJWK]:
-    found = []
+    matching = []
     for each in keys:
-        if wanted is not None and each.get("kid", wanted) != wanted:
+        if key_id is not None and each.get("kid", key_id) != key_id:
             continue
         if each.get("use", "sig") != "sig" or each.get("alg", algorithm) != algorithm:
             continue
         try:
-            found.append(jwt.PyJWK(dict(each), algorithm))
+            matching.append(jwt.PyJWK(dict(each), algorithm))
         except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-            # A key of another kind.
+            # A key of an unsupported type.
             continue
-    return found
+    return matching

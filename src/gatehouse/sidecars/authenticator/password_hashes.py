@@ -1,4 +1,6 @@
-"""Passwords and their hashes, as in files for NGINX: which it knows itself, and the system's.
+"""Verification of passwords with the hash formats of NGINX's password files.
+
+NGINX's own formats and those of the system's libcrypt are supported.
 
 https://nginx.org/en/docs/http/ngx_http_auth_basic_module.html
 """
@@ -16,39 +18,40 @@ from typing import Any
 _APR1 = b"$apr1$"
 _ALPHABET = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ORDER = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))
-"""Which bytes of a digest make four characters of it, the highest first."""
+"""Bytes of a digest that make four characters, the highest first."""
 
 _DATA_BYTES = 1 << 18
-"""More than ``struct crypt_data`` has in any C library."""
+"""Larger than ``struct crypt_data`` in any C library."""
 
 
 class UncheckableError(Exception):
-    """A hash that nobody here knows; the message says why."""
+    """An unsupported hash. The message contains the reason."""
 
 
 def users(text: bytes) -> dict[bytes, bytes]:
-    """Read lines ``name:hash``, perhaps with ``:`` and a comment; of one name the first counts."""
-    found: dict[bytes, bytes] = {}
+    """Parse lines ``name:hash``, optionally with ``:`` and a comment. The first of equal names is
+    used."""
+    hashes: dict[bytes, bytes] = {}
     for line in text.splitlines():
         name, _, rest = line.strip().partition(b":")
         if name and not name.startswith(b"#"):
-            found.setdefault(name, rest if rest.startswith(b"{PLAIN}") else rest.split(b":")[0])
-    return found
+            hashes.setdefault(name, rest if rest.startswith(b"{PLAIN}") else rest.split(b":")[0])
+    return hashes
 
 
 def matches(hashed: bytes, password: bytes) -> bool:
-    """Whether a password has that hash; takes as long as the hash is strong.
+    """Return whether a password has that hash. The time depends on the strength of the hash.
 
     Raises UncheckableError.
     """
     try:
-        return hmac.compare_digest(_made(hashed, password), hashed)
+        return hmac.compare_digest(_hash_like(hashed, password), hashed)
     except binascii.Error as error:
-        raise UncheckableError("a hash is not base64") from error
+        raise UncheckableError("invalid base64 in a hash") from error
 
 
-def _made(hashed: bytes, password: bytes) -> bytes:
-    """Hash a password like ``hashed``."""
+def _hash_like(hashed: bytes, password: bytes) -> bytes:
+    """Hash a password in the format and with the salt of ``hashed``."""
     if hashed.startswith(b"{PLAIN}"):
         return b"{PLAIN}" + password
     if hashed.startswith(b"{SHA}"):
@@ -70,7 +73,7 @@ def _md5(content: bytes) -> bytes:
 
 
 def _apr1(password: bytes, salt: bytes) -> bytes:
-    """Hash as Apache's ``htpasswd`` does without a word: MD5, a thousand times over."""
+    """Hash in Apache's default format (``htpasswd``): 1000 rounds of MD5."""
     length = len(password)
     inner = _md5(password + salt + password)
     content = password + _APR1 + salt + (inner * (length // 16 + 1))[:length]
@@ -78,11 +81,11 @@ def _apr1(password: bytes, salt: bytes) -> bytes:
         content += b"\0" if length & 1 else password[:1]
         length >>= 1
     digest = _md5(content)
-    for turn in range(1000):
-        content = password if turn & 1 else digest
-        content += salt if turn % 3 else b""
-        content += password if turn % 7 else b""
-        content += digest if turn & 1 else password
+    for round_ in range(1000):
+        content = password if round_ & 1 else digest
+        content += salt if round_ % 3 else b""
+        content += password if round_ % 7 else b""
+        content += digest if round_ & 1 else password
         digest = _md5(content)
     groups = [(digest[a] << 16 | digest[b] << 8 | digest[c], 4) for a, b, c in _ORDER]
     text = b"".join(_encoded(value, size) for value, size in (*groups, (digest[11], 2)))
@@ -90,32 +93,32 @@ def _apr1(password: bytes, salt: bytes) -> bytes:
 
 
 def _encoded(value: int, size: int) -> bytes:
-    return bytes(_ALPHABET[value >> 6 * place & 63] for place in range(size))
+    return bytes(_ALPHABET[value >> 6 * position & 63] for position in range(size))
 
 
 def _crypt(password: bytes, hashed: bytes) -> bytes:
-    """Hash as the system's C library does: bcrypt, SHA-512 and what else it knows."""
+    """Hash with the system's C library: bcrypt, SHA-512 and its other formats."""
     library = _library()
     if library is None:
-        raise UncheckableError("there is no libcrypt here")
+        raise UncheckableError("libcrypt not library")
     if b"\0" in password:
-        # The library would not look behind it.
+        # The library would ignore everything after it.
         return b""
     data = ctypes.create_string_buffer(_DATA_BYTES)
-    made = library.crypt_r(password, hashed, data)
-    if made is None or made.startswith(b"*"):
-        raise UncheckableError("libcrypt does not know a hash")
-    return bytes(made)
+    result = library.crypt_r(password, hashed, data)
+    if result is None or result.startswith(b"*"):
+        raise UncheckableError("hash format not supported by libcrypt")
+    return bytes(result)
 
 
 @functools.cache
 def _library() -> Any:
     for name in ("libcrypt.so.1", "libcrypt.so.2", None):
         try:
-            found = ctypes.CDLL(name)
-            found.crypt_r.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
-            found.crypt_r.restype = ctypes.c_char_p
+            library = ctypes.CDLL(name)
+            library.crypt_r.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
+            library.crypt_r.restype = ctypes.c_char_p
         except (OSError, AttributeError):
             continue
-        return found
+        return library
     return None

@@ -1,4 +1,4 @@
-"""A provider: what it says of itself, its keys, and the tokens that it gives for codes."""
+"""OpenID provider: its metadata, its keys, and token requests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gatehouse.sidecars.authenticator import id_tokens
 from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.authenticator.id_tokens import DeniedError, UnknownKeyError
 
-KEEP_SECONDS = 3600.0
-"""How long metadata and keys are used before they are fetched again."""
+CACHE_SECONDS = 3600.0
+"""Time in seconds after which metadata and keys are fetched again."""
 
 PAUSE_FIRST, PAUSE_MAX = 1.0, 30.0
-"""Seconds between attempts to fetch what could not be had; doubled each time."""
+"""Delay in seconds between attempts after a failed fetch, doubled each time."""
 
-MOST_BYTES = 1 << 20
+MAX_RESPONSE_BYTES = 1 << 20
 
 TIMEOUT = aiohttp.ClientTimeout(total=10.0, connect=5.0)
 
@@ -30,11 +30,11 @@ _Value = TypeVar("_Value")
 
 
 class UnavailableError(Exception):
-    """The provider does not answer as it must; the message says how."""
+    """The provider is unreachable or its response is invalid. The message contains the reason."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What is needed of a provider's metadata (OpenID Connect Discovery, section 3)."""
+    """The used fields of a provider's metadata (OpenID Connect Discovery, section 3)."""
 
     issuer: str
     authorization_endpoint: str
@@ -45,7 +45,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """What a provider gives (RFC 6749, section 5.1)."""
+    """Token response (RFC 6749, section 5.1)."""
 
     id_token: str = ""
     refresh_token: str = ""
@@ -53,7 +53,7 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Fetched(Generic[_Value]):
-    """Something that is fetched when it is needed, and kept for a while."""
+    """A value that is fetched on demand and cached."""
 
     def __init__(
         self,
@@ -62,44 +62,45 @@ class Fetched(Generic[_Value]):
     ) -> None:
         self._fetch = fetch
         self._clock = clock
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._value: _Value | None = None
         self._until = 0.0
-        self._again = 0.0
+        self._retry_at = 0.0
         self._pause = 0.0
         self._error = ""
 
     async def get(self) -> _Value:
-        """Give it; an old one where no new one can be had. Raises UnavailableError."""
-        async with self._turn:
+        """Return the value; a stale one if it cannot be fetched. Raises UnavailableError if there
+        is none."""
+        async with self._lock:
             if self._value is None or self._clock() >= self._until:
-                await self._renew()
+                await self._refetch()
             if self._value is None:
                 raise UnavailableError(self._error)
             return self._value
 
     async def newer(self, old: _Value) -> _Value:
-        """Give one that was fetched after ``old``. Raises UnavailableError."""
+        """Return a value fetched after ``old``. Raises UnavailableError."""
         if self._value is old:
             self._until = 0.0
         return await self.get()
 
-    async def _renew(self) -> None:
-        if self._clock() < self._again:
+    async def _refetch(self) -> None:
+        if self._clock() < self._retry_at:
             return
         try:
             self._value = await self._fetch()
         except UnavailableError as error:
             self._error = str(error)
             self._pause = min(max(2 * self._pause, PAUSE_FIRST), PAUSE_MAX)
-            self._again = self._clock() + self._pause
+            self._retry_at = self._clock() + self._pause
         else:
             self._pause = 0.0
-            self._until = self._clock() + KEEP_SECONDS
+            self._until = self._clock() + CACHE_SECONDS
 
 
 class Provider:
-    """The one that a party relies on."""
+    """The OpenID provider of a party."""
 
     def __init__(
         self, party: Party, secret: str, trust: ssl.SSLContext, http: aiohttp.ClientSession
@@ -112,13 +113,14 @@ class Provider:
         self._keys = Fetched(self._fetch_keys)
 
     async def metadata(self) -> Metadata:
-        """Give what it says of itself. Raises UnavailableError."""
+        """Return the provider's metadata. Raises UnavailableError."""
         return await self._metadata.get()
 
     async def tokens(self, **form: str) -> Tokens:
-        """Have tokens given for a code or a refresh token.
+        """Request tokens for a code or a refresh token.
 
-        Raises DeniedError if it gives none, UnavailableError if it does not answer.
+        Raises DeniedError if the provider rejects the request, UnavailableError if it does not
+        respond.
         """
         metadata = await self.metadata()
         party, headers = self._party, {"Accept": "application/json"}
@@ -127,13 +129,13 @@ class Provider:
             headers["Authorization"] = aiohttp.BasicAuth(*pair).encode()
         else:
             form |= {"client_id": party.client_id, "client_secret": self._secret}
-        status, body = await self._ask("POST", metadata.token_endpoint, headers, form)
+        status, body = await self._request("POST", metadata.token_endpoint, headers, form)
         if status in (400, 401, 403):
-            raise DeniedError(f"the provider gives no tokens: {_said(body)}")
+            raise DeniedError(f"token request rejected by the provider: {_excerpt(body)}")
         return _decoded(status, body, Tokens, metadata.token_endpoint)
 
     async def verified(self, token: str, nonce: str | None) -> Mapping[str, Any]:
-        """Give the claims of an ID token; ``nonce`` None: it need not have one.
+        """Return the claims of a valid ID token. ``nonce`` None: a nonce is not required.
 
         Raises DeniedError, UnavailableError.
         """
@@ -141,29 +143,30 @@ class Provider:
         try:
             return id_tokens.verify_id_token(self._party, token, keys, nonce)
         except UnknownKeyError:
-            # It may have begun to sign with another key.
+            # The provider may have rotated its keys.
             return id_tokens.verify_id_token(
                 self._party, token, await self._keys.newer(keys), nonce
             )
 
     async def _fetch_metadata(self) -> Metadata:
         url = self._party.metadata_url
-        found = _decoded(*await self._ask("GET", url), Metadata, url)
-        if found.issuer != self._party.issuer:
-            raise UnavailableError(f"{url}: the issuer is {found.issuer!r}")
-        for endpoint in (found.authorization_endpoint, found.token_endpoint, found.jwks_uri):
+        metadata = _decoded(*await self._request("GET", url), Metadata, url)
+        if metadata.issuer != self._party.issuer:
+            raise UnavailableError(f"{url}: the issuer is {metadata.issuer!r}")
+        endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
+        for endpoint in endpoints:
             if not endpoint.startswith("https://"):
-                raise UnavailableError(f"{url}: {endpoint!r} is no URL of https")
-        return found
+                raise UnavailableError(f"{url}: {endpoint!r} must be an https URL")
+        return metadata
 
     async def _fetch_keys(self) -> list[Mapping[str, Any]]:
         url = (await self.metadata()).jwks_uri
-        found = _decoded(*await self._ask("GET", url), dict[str, Any], url).get("keys")
-        if not isinstance(found, list):
-            raise UnavailableError(f"{url}: is no JSON Web Key Set")
-        return [each for each in found if isinstance(each, dict)]
+        keys = _decoded(*await self._request("GET", url), dict[str, Any], url).get("keys")
+        if not isinstance(keys, list):
+            raise UnavailableError(f"{url}: invalid JSON Web Key Set")
+        return [key for key in keys if isinstance(key, dict)]
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         url: str,
@@ -178,32 +181,34 @@ class Provider:
             ) as response:  # fmt: skip
                 async for chunk in response.content.iter_chunked(1 << 16):
                     body += chunk
-                    if len(body) > MOST_BYTES:
-                        raise UnavailableError(f"{url}: an answer of more than {MOST_BYTES} bytes")
+                    if len(body) > MAX_RESPONSE_BYTES:
+                        raise UnavailableError(
+                            f"{url}: response is larger than {MAX_RESPONSE_BYTES} bytes"
+                        )
                 return response.status, body
         except (TimeoutError, aiohttp.ClientError, ValueError, OSError) as error:
             raise UnavailableError(f"{url}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
-    """Say what is wrong in the same words each time, so that it is said once."""
+    """Return a reason that is equal for equal errors, so that it is logged once."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        found = error.certificate_error
-        if isinstance(found, ssl.SSLCertVerificationError):
-            return f"the certificate is not trusted: {found.verify_message}"
+        cause = error.certificate_error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"the certificate is not trusted: {cause.verify_message}"
     if isinstance(error, aiohttp.ClientConnectorError):
         return (error.os_error.strerror or str(error.os_error)).lower()
-    return str(error) or f"no answer in time ({type(error).__name__})"
+    return str(error) or f"no response in time ({type(error).__name__})"
 
 
 def _decoded(status: int, body: bytes, kind: type[_Value], url: str) -> _Value:
     if status != 200:
-        raise UnavailableError(f"{url}: answered {status}")
+        raise UnavailableError(f"{url}: unexpected status {status}")
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
         raise UnavailableError(f"{url}: {error}") from error
 
 
-def _said(body: bytes) -> str:
+def _excerpt(body: bytes) -> str:
     return repr(body[:200].decode(errors="replace"))

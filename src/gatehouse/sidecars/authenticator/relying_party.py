@@ -1,4 +1,4 @@
-"""What becomes of a request for one relying party: let in, sent to the provider, let back or go."""
+"""OpenID Connect relying party: checks sessions, starts logins, handles callback and logout."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from gatehouse.sidecars.authenticator.request import AuthRequest
 from gatehouse.sidecars.authenticator.sessions import Login, Session, SessionCodec
 from gatehouse.sidecars.base.failure_log import FailureLog
 
-REFRESHED_SECONDS = 60.0
-"""For how long a refreshed session is given to requests that still have the old one."""
+REFRESH_REUSE_SECONDS = 60.0
+"""Time in seconds for which a refreshed session is returned to requests with the old one."""
 
-MOST_ENDED = 100_000
-"""Sessions remembered that their provider ended."""
+MAX_ENDED_SESSIONS = 100_000
+"""Maximum number of login_cookie sessions that were ended by their provider."""
 
 
 REMOVED = "x-envoy-auth-headers-to-remove"
-"""Names headers that Envoy takes away from a request before it goes on."""
+"""Response header with the names of request headers that Envoy removes."""
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _Authenticated(msgspec.Struct, frozen=True):
     session: Session
-    written: list[str]
-    """Cookies that are to be set."""
+    cookies_to_set: list[str]
+    """Set-Cookie values."""
 
 
 class RelyingParty:
-    """One party. Every action gives an answer."""
+    """One party. Every action returns a response."""
 
     def __init__(
-        self, party: Party, keeper: SessionCodec, provider: Provider, failures: FailureLog
+        self, party: Party, codec: SessionCodec, provider: Provider, failures: FailureLog
     ) -> None:
         self.party = party
-        self._keeper = keeper
+        self._codec = codec
         self._provider = provider
         self._failures = failures
         self._refreshed: dict[str, asyncio.Task[Session]] = {}
@@ -57,61 +57,63 @@ class RelyingParty:
             "ended": self.ended,
         }
 
-    async def check(self, asked: AuthRequest) -> web.Response:
-        """Say whether a request may go on, and what its backend is told, in numbered headers.
+    async def check(self, request: AuthRequest) -> web.Response:
+        """Check a request of NGINX. The response contains its headers for the backend, numbered.
 
-        So NGINX is answered, which sends on to a login whom this does not know (401).
+        NGINX redirects to a login on 401.
         """
-        found = await self._known(asked)
-        if isinstance(found, int):
-            return web.Response(status=found)
-        headers = {f"X-Set-Cookie-{number}": each for number, each in enumerate(found.written)}
+        outcome = await self._authenticate(request)
+        if isinstance(outcome, int):
+            return web.Response(status=outcome)
+        headers = {
+            f"X-Set-Cookie-{number}": each for number, each in enumerate(outcome.cookies_to_set)
+        }
         for number, name in enumerate(self.party.told):
-            headers[f"X-Claim-{number}"] = claims.claim_text(found.session.claims.get(name))
-        headers["X-Cookie"] = cookies.others(asked.cookie, self.party.cookie)
+            headers[f"X-Claim-{number}"] = claims.claim_text(outcome.session.claims.get(name))
+        headers["X-Cookie"] = cookies.others(request.cookie, self.party.cookie)
         return web.Response(headers={name: value for name, value in headers.items() if value})
 
-    async def admit(self, asked: AuthRequest) -> web.Response:
-        """Say whether a request may go on, with its headers; send to a login who is not known.
+    async def admit(self, request: AuthRequest) -> web.Response:
+        """Check a request of Envoy. The response contains its headers, or a redirect to the login.
 
-        So Envoy is answered, which gives any answer but 200 to the client.
+        Envoy passes every response except 200 to the client.
         """
-        found = await self._known(asked)
-        if found == 401:
-            return await self.login(asked)
-        if isinstance(found, int):
-            return _plain(found, "You may not see this.")
-        headers = {"cookie": cookies.others(asked.cookie, self.party.cookie)}
+        outcome = await self._authenticate(request)
+        if outcome == 401:
+            return await self.login(request)
+        if isinstance(outcome, int):
+            return _plain(outcome, "Access denied.")
+        headers = {"cookie": cookies.others(request.cookie, self.party.cookie)}
         for header, name in zip(self.party.headers, self.party.told, strict=True):
-            headers[header] = claims.claim_text(found.session.claims.get(name))
-        given = {name: value for name, value in headers.items() if value}
-        # What a client sent under these names is not to stay where there is nothing to tell.
-        absent = ",".join(sorted(headers.keys() - given.keys()))
-        answer = web.Response(headers=given | ({REMOVED: absent} if absent else {}))
-        for each in found.written:
+            headers[header] = claims.claim_text(outcome.session.claims.get(name))
+        present = {name: value for name, value in headers.items() if value}
+        # Client headers with these names must be removed if there is no value for them.
+        absent = ",".join(sorted(headers.keys() - present.keys()))
+        answer = web.Response(headers=present | ({REMOVED: absent} if absent else {}))
+        for each in outcome.cookies_to_set:
             answer.headers.add("Set-Cookie", each)
         return answer
 
-    async def _known(self, asked: AuthRequest) -> _Known | int:
-        """Give who asks, or the status of an answer to somebody who may not."""
-        session, written = self._session(asked), []
+    async def _authenticate(self, request: AuthRequest) -> _Authenticated | int:
+        """Return the session of a request, or the status of a denial."""
+        session, cookies_to_set = self._session(request), []
         if session is None:
             return 401
         if time.time() >= session.fresh:
             try:
                 session = await self._refresh(session)
-                written = self._cookies(session, asked)
+                cookies_to_set = self._cookies(session, request)
             except (DeniedError, UnavailableError, cookies.TooLongError) as error:
-                self._failed(f"a session is not refreshed: {error}")
+                self._failed(f"session refresh failed: {error}")
                 return 401
         if not claims.authorized(self.party, session.claims):
             return 403
-        return _Known(session, written)
+        return _Authenticated(session, cookies_to_set)
 
-    async def login(self, asked: AuthRequest) -> web.Response:
-        """Send a user to the provider, and nobody else."""
-        if not asked.navigates:
-            return _plain(401, "Log in first.")
+    async def login(self, request: AuthRequest) -> web.Response:
+        """Redirect a user to the provider. Requests that are not navigations get 401."""
+        if not request.navigates:
+            return _plain(401, "Login required.")
         try:
             metadata = await self._provider.metadata()
         except UnavailableError as error:
@@ -122,150 +124,159 @@ class RelyingParty:
             **dict(self.party.extra),
             "response_type": "code",
             "client_id": self.party.client_id,
-            "redirect_uri": self._callback(asked),
+            "redirect_uri": self._callback(request),
             "scope": " ".join(self.party.scopes),
             "state": state,
             "nonce": nonce,
         }
         if verifier:
             query |= {"code_challenge": _challenge(verifier), "code_challenge_method": "S256"}
-        kept = Login(nonce, verifier, urls.safe_return_path(asked.uri), time.time())
-        remembered = self._login_cookie(state, self._keeper.encode_login(state, kept), asked)
+        login = Login(nonce, verifier, urls.safe_return_path(request.uri), time.time())
+        login_cookie = self._login_cookie(state, self._codec.encode_login(state, login), request)
         url = urls.with_query(metadata.authorization_endpoint, query.items())
-        return _redirect(url, [remembered])
+        return _redirect(url, [login_cookie])
 
-    async def callback(self, asked: AuthRequest) -> web.Response:
-        """Let a user in who comes back from the provider."""
-        state = asked.query.get("state", "")
-        text = cookies.parse(asked.cookie).get(self._login_name(state), "")
-        kept = self._keeper.login(state, text)
-        if kept is None or time.time() > kept.begun + sessions.LOGIN_SECONDS:
-            return _plain(400, "This login was not begun in this browser, or took too long.")
-        done = self._login_cookie(state, "", asked, age=0)
+    async def callback(self, request: AuthRequest) -> web.Response:
+        """Complete a login when the user returns from the provider."""
+        state = request.query.get("state", "")
+        text = cookies.parse(request.cookie).get(self._login_name(state), "")
+        login = self._codec.login(state, text)
+        if login is None or time.time() > login.begun + sessions.LOGIN_SECONDS:
+            return _plain(400, "This login was not started in this browser, or has expired.")
+        expired_cookie = self._login_cookie(state, "", request, age=0)
         try:
-            session = await self._begin(asked, kept)
-            return _redirect(kept.target, [*self._cookies(session, asked), done])
+            session = await self._begin(request, login)
+            return _redirect(login.target, [*self._cookies(session, request), expired_cookie])
         except UnavailableError as error:
             return self._unavailable(error)
         except DeniedError as error:
-            self._failed(f"a login is refused: {error}")
-            return _plain(403, "The login was refused.", [done])
+            self._failed(f"login denied: {error}")
+            return _plain(403, "The login was refused.", [expired_cookie])
         except cookies.TooLongError as error:
-            self._failed(f"a session is too long for cookies: {error}")
-            return _plain(500, "The login cannot be kept.", [done])
+            self._failed(f"the session is too long for cookies: {error}")
+            return _plain(500, "The session is too long.", [expired_cookie])
 
-    async def logout(self, asked: AuthRequest) -> web.Response:
+    async def logout(self, request: AuthRequest) -> web.Response:
         """End a user's session, here and at the provider."""
-        session = self._session(asked)
-        gone = self._gone(asked)
-        after = urls.absolute(asked.origin, self.party.after_logout)
+        session = self._session(request)
+        expired_cookies = self._expired_cookies(request)
+        after = urls.absolute(request.origin, self.party.after_logout)
         try:
             url = (await self._provider.metadata()).end_session_endpoint
         except UnavailableError as error:
             self._failed(str(error))
             url = ""
         if not url:
-            return _redirect(after, gone) if after else _plain(200, "Logged out.", gone)
+            return (
+                _redirect(after, expired_cookies)
+                if after
+                else _plain(200, "Logged out.", expired_cookies)
+            )
         query = {"client_id": self.party.client_id}
         if session is not None and session.id_token:
             query["id_token_hint"] = session.id_token
         if after:
             query["post_logout_redirect_uri"] = after
-        return _redirect(urls.with_query(url, query.items()), gone)
+        return _redirect(urls.with_query(url, query.items()), expired_cookies)
 
-    async def ended(self, asked: AuthRequest) -> web.Response:
-        """End a session as its provider says (OpenID Connect Front-Channel Logout)."""
-        if asked.query.get("iss", self.party.issuer) != self.party.issuer:
-            return _plain(400, "Another issuer.")
-        if sid := asked.query.get("sid", ""):
-            # Browsers may keep our cookie from a page of the provider's, so it is not relied on.
+    async def ended(self, request: AuthRequest) -> web.Response:
+        """End a session on request of its provider (OpenID Connect Front-Channel Logout)."""
+        if request.query.get("iss", self.party.issuer) != self.party.issuer:
+            return _plain(400, "Invalid issuer.")
+        if sid := request.query.get("sid", ""):
+            # A browser may not send our cookie with a page of the provider, so the cookie is not
+            # relied on.
             self._ended.pop(sid, None)
             self._ended[sid] = time.time()
-            while len(self._ended) > MOST_ENDED:
+            while len(self._ended) > MAX_ENDED_SESSIONS:
                 del self._ended[next(iter(self._ended))]
-        return _plain(200, "Logged out.", self._gone(asked))
+        return _plain(200, "Logged out.", self._expired_cookies(request))
 
-    def _session(self, asked: AuthRequest) -> Session | None:
-        found = cookies.parse(asked.cookie)
-        text = cookies.joined(self.party.cookie, found)
-        session = self._keeper.session(text) if text else None
+    def _session(self, request: AuthRequest) -> Session | None:
+        text = cookies.joined(self.party.cookie, cookies.parse(request.cookie))
+        session = self._codec.session(text) if text else None
         if session is None or time.time() >= session.ends:
             return None
         return None if session.begun <= self._ended.get(session.sid, 0.0) else session
 
-    async def _begin(self, asked: AuthRequest, kept: Login) -> Session:
-        if "code" not in asked.query:
-            said = [asked.query.get(name, "")[:200] for name in ("error", "error_description")]
-            raise DeniedError(f"the provider says {said[0]!r}, {said[1]!r}")
+    async def _begin(self, request: AuthRequest, login: Login) -> Session:
+        if "code" not in request.query:
+            error = [request.query.get(name, "")[:200] for name in ("error", "error_description")]
+            raise DeniedError(f"the provider says {error[0]!r}, {error[1]!r}")
         form = {
             "grant_type": "authorization_code",
-            "code": asked.query["code"],
-            "redirect_uri": self._callback(asked),
+            "code": request.query["code"],
+            "redirect_uri": self._callback(request),
         }
-        if kept.verifier:
-            form["code_verifier"] = kept.verifier
-        given = await self._provider.tokens(**form)
-        found = await self._provider.verified(given.id_token, kept.nonce)
+        if login.verifier:
+            form["code_verifier"] = login.verifier
+        tokens = await self._provider.tokens(**form)
+        verified = await self._provider.verified(tokens.id_token, login.nonce)
         return sessions.new_session(
-            self.party, found, time.time(), found["exp"], given.refresh_token, given.id_token
+            self.party,
+            verified,
+            time.time(),
+            verified["exp"],
+            tokens.refresh_token,
+            tokens.id_token,
         )
 
     async def _refresh(self, session: Session) -> Session:
-        """Refresh a session once, however many requests it comes with.
+        """Refresh a session once for all concurrent requests with it.
 
-        A provider may take the second use of a refresh token for a theft.
+        A provider may treat the second use of a refresh token as theft.
         """
         if not session.refresh:
-            raise DeniedError("it has no refresh token")
+            raise DeniedError("the session has no refresh token")
         key = _key(session)
         if key not in self._refreshed:
-            self._refreshed[key] = asyncio.create_task(self._renewed(session))
+            self._refreshed[key] = asyncio.create_task(self._request_refresh(session))
             loop = asyncio.get_running_loop()
-            loop.call_later(REFRESHED_SECONDS, self._refreshed.pop, key, None)
-        # A client that leaves does not take the refresh with it.
+            loop.call_later(REFRESH_REUSE_SECONDS, self._refreshed.pop, key, None)
+        # A cancelled request must not cancel the refresh that others wait for.
         return await asyncio.shield(self._refreshed[key])
 
-    async def _renewed(self, session: Session) -> Session:
+    async def _request_refresh(self, session: Session) -> Session:
         form = {"grant_type": "refresh_token", "refresh_token": session.refresh}
         try:
-            given = await self._provider.tokens(**form)
+            tokens = await self._provider.tokens(**form)
         except UnavailableError:
-            # The next request may find it back; what it denied it would deny again.
+            # The next request retries. A denial is cached, because it would be repeated.
             self._refreshed.pop(_key(session), None)
             raise
         now = time.time()
-        kept = msgspec.structs.replace(
+        renewed = msgspec.structs.replace(
             session,
             ends=now + self.party.timeout,
-            fresh=now + max(given.expires_in, 1.0),
-            refresh=given.refresh_token or session.refresh,
+            fresh=now + max(tokens.expires_in, 1.0),
+            refresh=tokens.refresh_token or session.refresh,
         )
-        if not given.id_token:
-            return kept
-        found = await self._provider.verified(given.id_token, None)
-        if found["sub"] != session.subject:
-            raise DeniedError("the ID token is another user's")
-        made = sessions.new_session(
-            self.party, found, now, found["exp"], kept.refresh, given.id_token
+        if not tokens.id_token:
+            return renewed
+        verified = await self._provider.verified(tokens.id_token, None)
+        if verified["sub"] != session.subject:
+            raise DeniedError("the ID token is for another user")
+        new = sessions.new_session(
+            self.party, verified, now, verified["exp"], renewed.refresh, tokens.id_token
         )
-        return msgspec.structs.replace(made, begun=session.begun, sid=made.sid or session.sid)
+        return msgspec.structs.replace(new, begun=session.begun, sid=new.sid or session.sid)
 
-    def _callback(self, asked: AuthRequest) -> str:
-        return f"{self.party.callback_origin or asked.origin}{self.party.callback}"
+    def _callback(self, request: AuthRequest) -> str:
+        return f"{self.party.callback_origin or request.origin}{self.party.callback}"
 
-    def _secure(self, asked: AuthRequest) -> bool:
-        return self._callback(asked).startswith("https:")
+    def _secure(self, request: AuthRequest) -> bool:
+        return self._callback(request).startswith("https:")
 
-    def _cookies(self, session: Session, asked: AuthRequest) -> list[str]:
-        """Give what is to be set; raises TooLongError."""
-        parts = cookies.split(self.party.cookie, self._keeper.encode_session(session))
-        secure = self._secure(asked)
-        return [cookies.written(name, value, secure=secure) for name, value in parts]
+    def _cookies(self, session: Session, request: AuthRequest) -> list[str]:
+        """Return the Set-Cookie values of a session. Raises TooLongError."""
+        parts = cookies.split(self.party.cookie, self._codec.encode_session(session))
+        secure = self._secure(request)
+        return [cookies.set_cookie(name, value, secure=secure) for name, value in parts]
 
-    def _gone(self, asked: AuthRequest) -> list[str]:
-        present, secure = cookies.parse(asked.cookie), self._secure(asked)
+    def _expired_cookies(self, request: AuthRequest) -> list[str]:
+        present, secure = cookies.parse(request.cookie), self._secure(request)
         return [
-            cookies.written(name, "", secure=secure, age=0)
+            cookies.set_cookie(name, "", secure=secure, age=0)
             for name in cookies.names(self.party.cookie)
             if name in present
         ]
@@ -275,11 +286,11 @@ class RelyingParty:
         return f"{self.party.cookie}{cookies.LOGIN}{digest[:16]}"
 
     def _login_cookie(
-        self, state: str, value: str, asked: AuthRequest, age: int = sessions.LOGIN_SECONDS
+        self, state: str, value: str, request: AuthRequest, age: int = sessions.LOGIN_SECONDS
     ) -> str:
-        return cookies.written(
+        return cookies.set_cookie(
             self._login_name(state), value,
-            secure=self._secure(asked), path=self.party.callback, age=age,
+            secure=self._secure(request), path=self.party.callback, age=age,
         )  # fmt: skip
 
     def _failed(self, reason: str) -> None:
@@ -287,7 +298,7 @@ class RelyingParty:
 
     def _unavailable(self, error: UnavailableError) -> web.Response:
         self._failed(f"the provider is not available: {error}")
-        return _plain(503, "Nobody can log in at the moment.")
+        return _plain(503, "Login is currently not available.")
 
 
 def _key(session: Session) -> str:
@@ -299,17 +310,17 @@ def _challenge(verifier: str) -> str:
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def _plain(status: int, text: str, written: list[str] | None = None) -> web.Response:
-    return _answer(web.Response(status=status, text=f"{text}\n"), written or [])
+def _plain(status: int, text: str, cookies_to_set: list[str] | None = None) -> web.Response:
+    return _answer(web.Response(status=status, text=f"{text}\n"), cookies_to_set or [])
 
 
-def _redirect(url: str, written: list[str]) -> web.Response:
-    return _answer(web.Response(status=302, headers={"Location": url}), written)
+def _redirect(url: str, cookies_to_set: list[str]) -> web.Response:
+    return _answer(web.Response(status=302, headers={"Location": url}), cookies_to_set)
 
 
-def _answer(response: web.Response, written: list[str]) -> web.Response:
-    # The code in the provider's redirection is nobody else's to see.
+def _answer(response: web.Response, cookies_to_set: list[str]) -> web.Response:
+    # The redirect of the provider contains the code, which must not leak to others.
     response.headers.update({"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
-    for each in written:
+    for each in cookies_to_set:
         response.headers.add("Set-Cookie", each)
     return response

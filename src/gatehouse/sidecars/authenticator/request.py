@@ -1,4 +1,4 @@
-"""What a proxy says of a request."""
+"""A proxy's description of a request."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import msgspec
 
 
 class AuthRequest(msgspec.Struct, frozen=True):
-    """What a proxy says of a request."""
+    """A proxy's description of a request."""
 
     method: str
     query: Mapping[str, str]
     cookie: str = ""
     origin: str = ""
-    """Scheme, host and port that the user came to."""
+    """Scheme, host and port of the user's request."""
     uri: str = ""
     upgrade: str = ""
     authorization: str = ""
     mode: str = ""
-    """Sec-Fetch-Mode, with which browsers tell navigations from what pages fetch."""
+    """Sec-Fetch-Mode, by which browsers distinguish navigations from requests of pages."""
 
     @property
     def navigates(self) -> bool:
-        """Whether somebody sees the answer, and can log in."""
+        """True if the response is shown to a user, who can log in."""
         return (
             self.method in ("GET", "HEAD")
             and not self.upgrade

@@ -1,4 +1,5 @@
-"""The socket: requests of a proxy, each for one party, which stays while workers may ask."""
+"""Server on the authenticator's socket. Each request is for one party, which stays while workers
+use it."""
 
 from __future__ import annotations
 
@@ -25,33 +26,34 @@ from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import RefusedError
 
 BACKLOG = 4096
-"""Connections not taken yet; with a full one NGINX is refused at once."""
+"""Length of the accept queue. If it is full, NGINX's connection fails at once."""
 
 MAX_LINE_BYTES = 1 << 16
-"""Bytes of the longest line of a request; NGINX takes 32 KB of its clients."""
+"""Maximum size of a request line in bytes. NGINX accepts 32 KB from clients."""
 
 KEEPALIVE_SECONDS = 75.0
-"""More than NGINX keeps a connection idle, so that it never sends to one that ends."""
+"""Idle timeout in seconds, longer than NGINX's, so that NGINX never sends to a closed
+connection."""
 
 
-ASKED_BY_USERS = frozenset({"callback", "logout", "ended"})
-"""Actions that are whole requests of users, whose query counts."""
+USER_ACTIONS = frozenset({"callback", "logout", "ended"})
+"""Actions that are complete requests of users, with their query."""
 
-# What is no request is answered 400 without a word: clients make some as fast as they like.
+# Invalid HTTP requests are answered 400 without a log entry, because clients can send many.
 _SILENT = logging.getLogger(f"{__name__}.http")
 _SILENT.disabled = True
 
 
-class _Read(msgspec.Struct, frozen=True):
-    """A party with what its description names."""
+class _LoadedParty(msgspec.Struct, frozen=True):
+    """A party with the content of its files."""
 
     party: Party
-    keeper: SessionCodec
+    codec: SessionCodec
     secret: str
     trust: ssl.SSLContext
 
 
-class _ReadRealm(msgspec.Struct, frozen=True):
+class _LoadedRealm(msgspec.Struct, frozen=True):
     """A realm with its users."""
 
     party: Realm
@@ -59,54 +61,54 @@ class _ReadRealm(msgspec.Struct, frozen=True):
 
 
 class AuthServer:
-    """The relying parties behind one socket."""
+    """The parties and realms behind one socket."""
 
     def __init__(self, directory: Path, linger: float, failures: FailureLog) -> None:
-        """``linger``: seconds for which a party stays after it is no longer asked for."""
+        """``linger`` is the time in seconds for which an unused party stays."""
         self.idle = asyncio.Event()
         self._socket = directory / Path(config.SOCKET).name
         self._linger = linger
         self._failures = failures
         self._parties: dict[str, RelyingParty | BasicAuthenticator] = {}
-        self._leaving: dict[str, asyncio.TimerHandle] = {}
+        self._removal_timers: dict[str, asyncio.TimerHandle] = {}
         self._http: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
 
     async def serve(self, configurations: Sequence[Path]) -> None:
-        """Serve the parties that ``configurations`` describe, and in a while no others.
+        """Serve the parties of ``configurations``, and remove others after the linger time.
 
-        All of them or, raising RefusedError, nothing new.
+        All or nothing: raises RefusedError without adding any party.
         """
-        read = await asyncio.to_thread(_read, configurations)
-        wanted = {each.party.name for each in read}
-        http = await self._listen() if wanted else None
-        for each in read:
+        loaded = await asyncio.to_thread(_load, configurations)
+        desired = {each.party.name for each in loaded}
+        http = await self._listen() if desired else None
+        for each in loaded:
             if http is not None and each.party.name not in self._parties:
-                self._parties[each.party.name] = self._made(each, http)
+                self._parties[each.party.name] = self._create(each, http)
         for name in self._parties:
-            if name in wanted:
-                self._stay(name)
-            elif name not in self._leaving:
+            if name in desired:
+                self._cancel_removal(name)
+            elif name not in self._removal_timers:
                 loop = asyncio.get_running_loop()
-                self._leaving[name] = loop.call_later(self._linger, self._forget, name)
-        self._note()
+                self._removal_timers[name] = loop.call_later(self._linger, self._remove, name)
+        self._update_idle()
 
-    def _made(
-        self, each: _Read | _ReadRealm, http: aiohttp.ClientSession
+    def _create(
+        self, each: _LoadedParty | _LoadedRealm, http: aiohttp.ClientSession
     ) -> RelyingParty | BasicAuthenticator:
-        if isinstance(each, _ReadRealm):
+        if isinstance(each, _LoadedRealm):
             return BasicAuthenticator(each.party, each.users, self._failures)
         provider = Provider(each.party, each.secret, each.trust, http)
-        return RelyingParty(each.party, each.keeper, provider, self._failures)
+        return RelyingParty(each.party, each.codec, provider, self._failures)
 
     async def housekeeping(self) -> None:
-        """Nothing is to be done now and then."""
+        """Do nothing: there are no periodic tasks."""
 
     async def drain(self) -> None:
-        """Take no more requests, and let those that came be answered."""
+        """Stop accepting requests and finish the received ones."""
         self._socket.unlink(missing_ok=True)
         for name in tuple(self._parties):
-            self._forget(name)
+            self._remove(name)
         if self._runner is not None:
             await self._runner.cleanup()
         if self._http is not None:
@@ -127,77 +129,78 @@ class AuthServer:
         return self._http
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        # As it was sent: the proxy wrote it, and parsing a URL takes as long as opening a session.
+        # The raw path: the proxy generated it, and parsing a URL takes as long as decrypting a
+        # session.
         path, _, query = request.raw_path.partition("?")
         name, _, action = path.removeprefix("/").partition("/")
         party = self._parties.get(name)
         act = party.actions.get(action) if party is not None else None
         if act is None:
-            # Whatever a proxy makes of this, it lets nobody in.
+            # Proxies deny access on this status.
             return web.Response(status=503)
-        said = request.headers
-        asked = AuthRequest(
+        headers = request.headers
+        auth_request = AuthRequest(
             request.method,
-            dict(parse_qsl(query)) if query and action in ASKED_BY_USERS else {},
-            "; ".join(said.getall("Cookie", ())),
-            said.get("X-Origin", ""),
-            said.get("X-Uri", ""),
-            said.get("X-Upgrade", ""),
-            said.get("Authorization", ""),
-            said.get("X-Mode", ""),
+            dict(parse_qsl(query)) if query and action in USER_ACTIONS else {},
+            "; ".join(headers.getall("Cookie", ())),
+            headers.get("X-Origin", ""),
+            headers.get("X-Uri", ""),
+            headers.get("X-Upgrade", ""),
+            headers.get("Authorization", ""),
+            headers.get("X-Mode", ""),
         )
         try:
-            return await act(asked)
+            return await act(auth_request)
         except Exception as error:
-            # Nobody is let in, and others are served on.
+            # Access is denied, and other requests are served.
             self._failures.record(f"authenticator: {action}", f"{type(error).__name__}: {error}")
             return web.Response(status=500)
 
-    def _stay(self, name: str) -> None:
-        if leaving := self._leaving.pop(name, None):
-            leaving.cancel()
+    def _cancel_removal(self, name: str) -> None:
+        if timer := self._removal_timers.pop(name, None):
+            timer.cancel()
 
-    def _forget(self, name: str) -> None:
-        self._stay(name)
+    def _remove(self, name: str) -> None:
+        self._cancel_removal(name)
         del self._parties[name]
-        self._note()
+        self._update_idle()
 
-    def _note(self) -> None:
+    def _update_idle(self) -> None:
         if self._parties:
             self.idle.clear()
         else:
             self.idle.set()
 
 
-def _read(configurations: Sequence[Path]) -> list[_Read | _ReadRealm]:
-    """Read parties with what they name. Raises RefusedError."""
-    found: dict[str, _Read | _ReadRealm] = {}
-    # Parties share theirs: reading all the authorities of a system takes milliseconds.
+def _load(configurations: Sequence[Path]) -> list[_LoadedParty | _LoadedRealm]:
+    """Load parties and realms with the content of their files. Raises RefusedError."""
+    loaded: dict[str, _LoadedParty | _LoadedRealm] = {}
+    # Parties share contexts, because loading all system CA certificates takes milliseconds.
     contexts: dict[tuple[Path, str], ssl.SSLContext] = {}
     for configuration in configurations:
         try:
             parties = config.read(configuration)
             realms = config.realms(configuration)
         except (OSError, msgspec.MsgspecError) as error:
-            raise RefusedError(f"{config.FILE} cannot be read: {error}") from error
+            raise RefusedError(f"{config.FILE}: {error}") from error
         for realm in realms:
-            found[realm.name] = _realm(configuration, realm)
+            loaded[realm.name] = _realm(configuration, realm)
         for party in parties:
-            found[party.name] = _party(configuration, party, contexts)
-    return list(found.values())
+            loaded[party.name] = _party(configuration, party, contexts)
+    return list(loaded.values())
 
 
-def _realm(configuration: Path, realm: Realm) -> _ReadRealm:
+def _realm(configuration: Path, realm: Realm) -> _LoadedRealm:
     try:
         users = password_hashes.users((configuration / realm.users).read_bytes())
     except OSError as error:
         raise RefusedError(f"filter {realm.filter}: {realm.users}: {error.strerror}") from error
-    return _ReadRealm(realm, users)
+    return _LoadedRealm(realm, users)
 
 
 def _party(
     configuration: Path, party: Party, contexts: dict[tuple[Path, str], ssl.SSLContext]
-) -> _Read:
+) -> _LoadedParty:
     where = party.secret
     try:
         secret = (configuration / party.secret).read_bytes()
@@ -213,6 +216,8 @@ def _party(
                 where = repr(pattern)
                 re2.compile(pattern)
     except (OSError, re2.error) as error:
-        said = getattr(error, "strerror", None) or error
-        raise RefusedError(f"filter {party.filter}: {where}: {said}") from error
-    return _Read(party, SessionCodec(party, secret), secret.decode(errors="replace"), contexts[key])
+        problem = getattr(error, "strerror", None) or error
+        raise RefusedError(f"filter {party.filter}: {where}: {problem}") from error
+    return _LoadedParty(
+        party, SessionCodec(party, secret), secret.decode(errors="replace"), contexts[key]
+    )

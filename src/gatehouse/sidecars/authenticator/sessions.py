@@ -1,4 +1,4 @@
-"""Sessions, and logins that have begun: what of them is kept, and until when. Pure."""
+"""Sessions and started logins: their stored state and lifetimes. No I/O."""
 
 from __future__ import annotations
 
@@ -11,69 +11,70 @@ from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.authenticator.cookie_cipher import CookieCipher
 
 LOGIN_SECONDS = 600
-"""How long a user may take to log in at the provider."""
+"""Time in seconds in which a user must log in at the provider."""
 
 
 class Session(msgspec.Struct, frozen=True, array_like=True):
-    """Who is logged in."""
+    """A logged-in user."""
 
     subject: str
     begun: float
-    """When the user logged in."""
+    """Login time in Unix seconds."""
     ends: float
-    """When it is over, unless it is refreshed."""
+    """Expiry in Unix seconds, unless it is refreshed."""
     fresh: float
-    """Until when the provider vouches for it; then it is refreshed, or over."""
+    """Expiry of the provider's confirmation in Unix seconds. After it, the session is refreshed or
+    ends."""
     claims: dict[str, Any]
-    """Those that anything asks for."""
+    """Claims used by rules or headers."""
     sid: str = ""
-    """What the provider calls it."""
+    """Session ID of the provider."""
     refresh: str = ""
-    """The token to refresh it with; empty for none."""
+    """Refresh token; empty for none."""
     id_token: str = ""
-    """Kept if the provider is to be told it at a logout."""
+    """ID token, stored if it must be sent to the provider at logout."""
 
 
 class Login(msgspec.Struct, frozen=True, array_like=True):
-    """What is remembered while a user is at the provider."""
+    """State of a login while the user is at the provider."""
 
     nonce: str
     verifier: str
-    """Of PKCE (RFC 7636); empty if it is not used."""
+    """PKCE code verifier (RFC 7636); empty if PKCE is not used."""
     target: str
-    """Where to return."""
+    """Path to return to."""
     begun: float
 
 
-_Kept = TypeVar("_Kept", Session, Login)
+_State = TypeVar("_State", Session, Login)
 
 
 class SessionCodec:
-    """Turns sessions and logins into text for cookies, and back."""
+    """Encrypts sessions and logins for cookies, and decrypts them."""
 
     def __init__(self, party: Party, secret: bytes) -> None:
-        self._seal = CookieCipher(secret, party.filter, party.issuer, party.client_id)
-        # What is newly asked for is not in sessions of before.
-        self._session = "\0".join(("session", str(party.token_hint), *sorted(party.claims)))
+        self._cipher = CookieCipher(secret, party.filter, party.issuer, party.client_id)
+        # The purpose includes the claims: older sessions do not contain newly required ones.
+        self._session_purpose = "\0".join(("session", str(party.token_hint), *sorted(party.claims)))
 
     def session(self, text: str) -> Session | None:
-        """Read a session; None for what is none of this party's."""
-        return self._opened(Session, self._session, text)
+        """Decrypt a session. Return None if it is not valid for this party."""
+        return self._decrypt(Session, self._session_purpose, text)
 
     def login(self, state: str, text: str) -> Login | None:
-        """Read the login that is called ``state``."""
-        return self._opened(Login, f"login\0{state}", text)
+        """Decrypt the login with this ``state``. Return None if it is not valid."""
+        return self._decrypt(Login, f"login\0{state}", text)
 
     def encode_session(self, session: Session) -> str:
-        """Write a session."""
-        return self._seal.encrypt(self._session, msgspec.msgpack.encode(session))
+        """Encrypt a session."""
+        return self._cipher.encrypt(self._session_purpose, msgspec.msgpack.encode(session))
 
     def encode_login(self, state: str, login: Login) -> str:
-        """Write a login."""
-        return self._seal.encrypt(f"login\0{state}", msgspec.msgpack.encode(login))
+        """Encrypt a login."""
+        return self._cipher.encrypt(f"login\0{state}", msgspec.msgpack.encode(login))
 
-    def _opened(self, kind: type[_Kept], purpose: str, text: str) -> _Kept | None:
-        content = self._seal.decrypt(purpose, text)
+    def _decrypt(self, kind: type[_State], purpose: str, text: str) -> _State | None:
+        content = self._cipher.decrypt(purpose, text)
         try:
             return None if content is None else msgspec.msgpack.decode(content, type=kind)
         except msgspec.MsgspecError:
@@ -83,7 +84,7 @@ class SessionCodec:
 def new_session(
     party: Party, claims: Mapping[str, Any], now: float, fresh: float, refresh: str, token: str
 ) -> Session:
-    """Give the session of a user who has just logged in."""
+    """Build the session of a user who has just logged in."""
     return Session(
         subject=claims["sub"],
         begun=now,

@@ -1,13 +1,12 @@
-"""What the processes beside a proxy have in common: how they live, are told, and say what fails.
+"""Life cycle and control protocol of every sidecar.
 
-A companion does for NGINX or Envoy what that cannot do itself. The agent starts it when a
-configuration first needs it, tells it of configurations before the proxy meets them, and either may
-be replaced while the other goes on.
+A sidecar does for NGINX or Envoy what the proxy cannot do itself. The agent starts it when a
+configuration first needs it, and sends it configurations before the proxy loads them. Agent and
+sidecar can be replaced independently.
 
-- ``service``: what a companion is to its process.
-- ``control``: how the agent tells it what to do.
-- ``life``: the order of its life. ``failures``: what is said of what failed.
+- ``service``: interface between a sidecar and its process.
+- ``control``: control protocol between agent and sidecar.
+- ``lifecycle``: start, run and shutdown. ``failure_log``: rate-limited error log.
 
-Never here: what one companion does (:mod:`gatehouse.connector`, :mod:`gatehouse.authenticator`), or
-anything of the agent.
+Never here: the function of one sidecar, or anything of the agent.
 """

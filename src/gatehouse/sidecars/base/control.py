@@ -1,4 +1,5 @@
-"""How the agent tells a companion what to do: a line of JSON each way, on a socket of its own."""
+"""Control protocol between agent and sidecar: one JSON line per request and response on a Unix
+socket."""
 
 from __future__ import annotations
 
@@ -16,31 +17,31 @@ from gatehouse.sidecars.base.service import RefusedError, Service
 SOCKET = "control.sock"
 
 MAX_LINE_BYTES = 1 << 24
-"""Bytes of a request: 100,000 configurations."""
+"""Maximum size of a request in bytes, enough for 100,000 configurations."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Serve these configurations, and no others."""
+    """Request to serve exactly these configurations."""
 
     serve: tuple[str, ...]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """It does, unless there is an error."""
+    """Response to a request. An empty ``error`` means success."""
 
     error: str = ""
 
 
 async def listen(directory: Path, service: Service) -> asyncio.Server:
-    """Take requests, one at a time."""
-    turn = asyncio.Lock()
+    """Serve requests on the control socket, one at a time."""
+    lock = asyncio.Lock()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             line = await reader.readline()
-            async with turn:
-                found = await _obey(line, service)
-            writer.write(msgspec.json.encode(found) + b"\n")
+            async with lock:
+                response = await _handle(line, service)
+            writer.write(msgspec.json.encode(response) + b"\n")
         writer.close()
 
     path = directory / SOCKET
@@ -48,7 +49,7 @@ async def listen(directory: Path, service: Service) -> asyncio.Server:
     return await asyncio.start_unix_server(answer, path, limit=MAX_LINE_BYTES)
 
 
-async def _obey(line: bytes, service: Service) -> Answer:
+async def _handle(line: bytes, service: Service) -> Answer:
     try:
         request = msgspec.json.decode(line, type=Request)
         await service.serve([Path(each) for each in request.serve])
@@ -58,9 +59,9 @@ async def _obey(line: bytes, service: Service) -> Answer:
 
 
 async def ask(directory: Path, configurations: Sequence[Path]) -> str:
-    """Have the companion serve; gives what is wrong, empty when it does.
+    """Send the sidecar its configurations. Return the error message, empty on success.
 
-    Raises OSError or EOFError if there is no companion, or it ends.
+    Raises OSError or EOFError if the sidecar is not running or exits.
     """
     reader, writer = await asyncio.open_unix_connection(directory / SOCKET)
     try:
@@ -72,12 +73,12 @@ async def ask(directory: Path, configurations: Sequence[Path]) -> str:
 
 
 def pid(directory: Path) -> int | None:
-    """Give the process that takes requests; None if none does."""
+    """Return the process ID of the sidecar, or None if it does not accept connections."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(directory / SOCKET))
         except OSError:
             return None
         credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    found: int = struct.unpack("3i", credentials)[0]
-    return found
+    process: int = struct.unpack("3i", credentials)[0]
+    return process

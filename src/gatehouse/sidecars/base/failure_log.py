@@ -1,4 +1,4 @@
-"""What is said of what failed: each reason once, then at most once a minute."""
+"""Rate-limited error log: each message at most once a minute."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from collections.abc import Callable
 REPEAT_SECONDS = 60.0
 
 MAX_MESSAGES = 1000
-"""Reasons remembered; peers have a hand in their texts."""
+"""Maximum number of remembered messages, because peers influence their texts."""
 
 
 def write(line: str) -> None:
-    """Write a line to the log, in the form of NGINX's, which the agent reads as well."""
+    """Write a line to stderr in NGINX's log format, which the agent parses."""
     now = time.strftime("%Y/%m/%d %H:%M:%S")
     sys.stderr.write(f"{now} [error] {os.getpid()}#0: {line}\n")
     sys.stderr.flush()
 
 
 class FailureLog:
-    """Says why others did not do what was asked of them."""
+    """Log of failures, without repetitions."""
 
     def __init__(
-        self, say: Callable[[str], None] = write, clock: Callable[[], float] = time.monotonic
+        self, write_line: Callable[[str], None] = write, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._say = say
+        self._write = write_line
         self._clock = clock
-        self._said: dict[tuple[str, str], tuple[float, int]] = {}
+        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
 
     def record(self, subject: str, reason: str) -> None:
-        """Take note of a failure, and say it if it is new or was not said for a minute."""
+        """Log a failure if it is new or was not logged for a minute; otherwise count it."""
         key, now = (subject, reason), self._clock()
-        last, untold = self._said.get(key, (0.0, 0))
-        if key in self._said and now - last < REPEAT_SECONDS:
-            self._said[key] = (last, untold + 1)
+        last, suppressed = self._logged.get(key, (0.0, 0))
+        if key in self._logged and now - last < REPEAT_SECONDS:
+            self._logged[key] = (last, suppressed + 1)
             return
-        if len(self._said) >= MAX_MESSAGES:
-            self._said.clear()
-        self._said[key] = (now, 0)
-        more = f" ({untold} more since it was last said)" if untold else ""
-        self._say(f"{subject}: {reason}{more}")
+        if len(self._logged) >= MAX_MESSAGES:
+            self._logged.clear()
+        self._logged[key] = (now, 0)
+        more = f" ({suppressed} more since the last message)" if suppressed else ""
+        self._write(f"{subject}: {reason}{more}")

@@ -1,4 +1,4 @@
-"""The order of a companion's life."""
+"""Start, run and shutdown of a sidecar."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gatehouse.sidecars.base.service import Service
 
 
 async def run(directory: Path, service: Service) -> None:
-    """Serve over ``directory`` as asked, until nothing is asked for any more, or SIGTERM."""
+    """Run the service with sockets in ``directory`` until it is idle or SIGTERM arrives."""
     _raise_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -21,30 +21,30 @@ async def run(directory: Path, service: Service) -> None:
         loop.add_signal_handler(number, stop.set)
     _clear(directory)
     server = await control.listen(directory, service)
-    taken = (directory / control.SOCKET).stat().st_ino
-    looking = asyncio.create_task(service.housekeeping())
+    inode = (directory / control.SOCKET).stat().st_ino
+    housekeeping = asyncio.create_task(service.housekeeping())
     ends = [asyncio.create_task(event.wait()) for event in (stop, service.idle)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    # From here on whoever asks finds nobody, and starts another.
+    # From here on, connections fail and the agent starts another sidecar.
     server.close()
     with contextlib.suppress(OSError):
-        # Another one may have taken over, and then it is that one's.
-        if (directory / control.SOCKET).stat().st_ino == taken:
+        # The socket may belong to a successor already.
+        if (directory / control.SOCKET).stat().st_ino == inode:
             (directory / control.SOCKET).unlink()
     await service.drain()
-    for task in (*ends, looking):
+    for task in (*ends, housekeeping):
         task.cancel()
-    await asyncio.gather(*ends, looking, return_exceptions=True)
+    await asyncio.gather(*ends, housekeeping, return_exceptions=True)
 
 
 def _clear(directory: Path) -> None:
-    """Remove what a killed one left."""
-    for left in directory.glob("*.sock"):
-        left.unlink()
+    """Remove the sockets of a killed sidecar."""
+    for path in directory.glob("*.sock"):
+        path.unlink()
 
 
 def _raise_limit() -> None:
-    """Take all the files that may be had: each connection is one or two."""
+    """Raise the limit of open files to the maximum: each connection needs one or two."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

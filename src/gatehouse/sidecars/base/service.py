@@ -1,4 +1,4 @@
-"""What a companion is to its process."""
+"""Interface between a sidecar and its process."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Protocol
 
 
 class RefusedError(Exception):
-    """A description that cannot be followed; the message says which part, and why."""
+    """An invalid configuration. The message names the field and the problem."""
 
 
 class Service(Protocol):
-    """One for NGINX, over sockets in a directory."""
+    """Function of a sidecar, served over sockets in a directory."""
 
     idle: asyncio.Event
-    """Set while nobody needs it: nothing is asked for, and nobody is being served."""
+    """Set while there is no configuration and no open connection."""
 
     async def serve(self, configurations: Sequence[Path]) -> None:
-        """Serve what ``configurations`` describe, and in a while nothing else.
+        """Serve these configurations, and stop serving others after the linger time.
 
-        All of it or, raising RefusedError, nothing new.
+        All or nothing: raises RefusedError without applying any new configuration.
         """
 
     async def housekeeping(self) -> None:
-        """Do what is to be done now and then, until cancelled."""
+        """Run periodic tasks until cancelled."""
 
     async def drain(self) -> None:
-        """Take no more, and let what is being served finish."""
+        """Stop accepting, and wait for open connections to finish."""

@@ -1,16 +1,18 @@
-"""The reviewer: a process beside Envoy that asks kube-apiservers who somebody is, and may be.
+"""Reviewer: sidecar of Envoy that authenticates and authorizes clients of kube-apiservers.
 
-A script in Envoy asks it what no cache of its own knows: whose a bearer token is (TokenReview), and
-whether a user may be taken for another (SubjectAccessReview). It has no credentials and no
-configuration: it asks through Envoy, which sends reviews to the cluster that is named.
+A script in Envoy sends it requests that its own cache cannot answer: the user of a bearer token
+(TokenReview), and whether a user may impersonate another (SubjectAccessReview). The reviewer has no
+credentials and no configuration. It sends reviews through Envoy, which routes them to the cluster
+named in the request.
 
-- ``description``: what needs it, where it is asked, and where it asks.
-- ``wire``: users in headers. ``tokens``: what a token says of itself. ``impersonation``: what
-  somebody must be allowed. ``reviews``: the API's questions and answers. Pure.
-- ``memory``: answers, for a while, within bounds. ``turns``: how much one cluster is asked at once.
-- ``upstream``: asking a cluster. ``asking``: what becomes of a question, from memory or from there.
-- ``serving``: the socket. ``measuring``: what it counts.
+- ``config``: its configuration file and socket names.
+- ``user_headers``: users in headers. ``tokens``: bearer tokens. ``impersonation``: permissions
+  needed to impersonate a user. ``reviews``: requests and responses of the API. No I/O.
+- ``cache``: bounded cache of verdicts. ``concurrency``: per-cluster limit on reviews.
+- ``review_client``: sends reviews to a cluster. ``caching_reviewer``: reviews with cache and
+  single-flight.
+- ``server``: the socket. ``metrics``: its metrics.
 
-How it lives and is told what to do is :mod:`gatehouse.companion`; what is said over the sockets is
-decision 0011. Never here: who may do what (the clusters know), or anything of the agent.
+Life cycle and control protocol are in :mod:`gatehouse.sidecars.base`; the protocol of the sockets
+is in decision 0011. Never here: permissions (the clusters have them), or anything of the agent.
 """

@@ -1,4 +1,4 @@
-"""``python -m gatehouse.sidecars.reviewer DIRECTORY SECONDS``: where, and how long it lingers."""
+"""``python -m gatehouse.sidecars.reviewer DIRECTORY SECONDS``: socket directory and linger time."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from gatehouse.sidecars.reviewer.server import Serving
 
 
 async def main(directory: Path, linger: float) -> None:
-    """Review for as long as anything needs it."""
+    """Run the reviewer until it is idle or terminated."""
     await run(directory, Serving(directory.parent, linger, FailureLog()))
 
 

@@ -1,4 +1,4 @@
-"""Answers that are kept: for a while, the latest used, within bounds."""
+"""Bounded LRU cache of verdicts with a TTL."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from gatehouse.sidecars.reviewer.reviews import Verdict
 ENTRIES = 20_000
 
 CHARACTERS = 32 << 20
-"""Of all headers and reasons together: a few users with groups by the thousand must not add up."""
+"""Maximum number of characters of all headers and reasons, because few users with thousands of
+groups would fill the memory."""
 
 _OWN = 200
-"""Characters that an entry counts for itself."""
+"""Overhead of an entry in characters."""
 
 
 class CacheTTLs(msgspec.Struct, frozen=True):
-    """For how many seconds each kind of answer is good."""
+    """TTL in seconds of granted (``good``) and denied (``bad``) verdicts."""
 
     good: float
     bad: float
 
 
 class CacheEntry(msgspec.Struct, frozen=True):
-    """An answer, and the moments at which it was asked for and is to be dropped (monotonic)."""
+    """A verdict with its request time and its expiry (monotonic)."""
 
     verdict: Verdict
     pending: float
@@ -35,7 +36,7 @@ class CacheEntry(msgspec.Struct, frozen=True):
 
 
 class TTLCache:
-    """Answers of one kind by digests of their questions."""
+    """Verdicts of one kind by the digest of their request."""
 
     def __init__(
         self,
@@ -45,51 +46,51 @@ class TTLCache:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.characters = 0
-        self._most_entries, self._most_characters = entries, characters
+        self._max_entries, self._max_characters = entries, characters
         self._clock, self._wall = clock, wall
-        self._kept: OrderedDict[bytes, CacheEntry] = OrderedDict()
+        self._entries: OrderedDict[bytes, CacheEntry] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def get(self, key: bytes, keep: CacheTTLs) -> tuple[Verdict, float] | None:
-        """Give an answer that is still good, and for how many seconds; None if there is none.
+        """Return a valid verdict and its remaining time in seconds, or None.
 
-        How long it is good is up to who asks now, not to who asked first.
+        The TTL of the present request counts, not that of the first one.
         """
-        kept = self._kept.get(key)
-        if kept is None:
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        left = self.left(kept.verdict, kept.pending, keep)
-        if left <= 0:
+        remaining = self.remaining(entry.verdict, entry.pending, keep)
+        if remaining <= 0:
             return None
-        self._kept.move_to_end(key)
-        return kept.verdict, left
+        self._entries.move_to_end(key)
+        return entry.verdict, remaining
 
-    def left(self, verdict: Verdict, asked: float, keep: CacheTTLs) -> float:
-        """Give for how many seconds an answer is still good."""
+    def remaining(self, verdict: Verdict, started: float, keep: CacheTTLs) -> float:
+        """Return the remaining time of a verdict in seconds."""
         good = keep.good if verdict.granted else keep.bad
-        return min(good - (self._clock() - asked), verdict.ends - self._wall())
+        return min(good - (self._clock() - started), verdict.ends - self._wall())
 
-    def put(self, key: bytes, verdict: Verdict, asked: float, keep: CacheTTLs) -> None:
-        """Keep an answer, and drop what was not used for longest if that is too much."""
+    def put(self, key: bytes, verdict: Verdict, started: float, keep: CacheTTLs) -> None:
+        """Store a verdict, and evict the least recently used ones above the limits."""
         self.forget(key)
-        left = self.left(verdict, asked, keep)
-        if left <= 0 or verdict.weight + _OWN > self._most_characters:
+        remaining = self.remaining(verdict, started, keep)
+        if remaining <= 0 or verdict.weight + _OWN > self._max_characters:
             return
-        self._kept[key] = CacheEntry(verdict, asked, self._clock() + left)
+        self._entries[key] = CacheEntry(verdict, started, self._clock() + remaining)
         self.characters += verdict.weight + _OWN
-        while len(self._kept) > self._most_entries or self.characters > self._most_characters:
-            self.forget(next(iter(self._kept)))
+        while len(self._entries) > self._max_entries or self.characters > self._max_characters:
+            self.forget(next(iter(self._entries)))
 
     def sweep(self) -> None:
-        """Drop what is good no more."""
+        """Remove expired entries."""
         now = self._clock()
-        for key in [key for key, kept in self._kept.items() if kept.until <= now]:
+        for key in [key for key, entry in self._entries.items() if entry.until <= now]:
             self.forget(key)
 
     def forget(self, key: bytes) -> None:
-        """Drop an answer, if there is one."""
-        kept = self._kept.pop(key, None)
-        if kept is not None:
-            self.characters -= kept.verdict.weight + _OWN
+        """Remove an entry if there is one."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.characters -= entry.verdict.weight + _OWN

@@ -1,4 +1,4 @@
-"""What becomes of a question: answered from memory, or asked once for all who wait for it."""
+"""Reviews with a cache and single-flight: concurrent equal requests cause one review."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from gatehouse.sidecars.reviewer.reviews import Verdict
 from gatehouse.sidecars.reviewer.user_headers import User
 
 MAX_CONCURRENT_PERMISSIONS = 8
-"""Permissions of one question that are asked about at a time, after the name's."""
+"""Maximum number of permissions of one request that are reviewed at a time, after the name's."""
 
 _Answer = tuple[Verdict, float]
-"""What was said, and for how many seconds it is still good."""
+"""A verdict and its remaining time in seconds."""
 
 
 class CachingReviewer:
-    """Answers by asking clusters as little as may be."""
+    """Answers requests with as few reviews as possible."""
 
-    def __init__(self, upstream: Upstream, turns: ClusterLimiter) -> None:
-        self.memories = {
+    def __init__(self, upstream: Upstream, limiter: ClusterLimiter) -> None:
+        self.caches = {
             "tokens": TTLCache(),
-            # Apart, so that made-up tokens drive out each other only.
+            # Separate, so that invalid tokens evict only each other.
             "refused": TTLCache(),
             "access": TTLCache(),
         }
-        self.measuring = Measuring(self.memories, lambda: turns.asked, lambda: upstream.retries)
-        self._upstream, self._turns = upstream, turns
+        self.measuring = Measuring(self.caches, lambda: limiter.active, lambda: upstream.retries)
+        self._upstream, self._limiter = upstream, limiter
         self._key = os.urandom(32)
         self._flights: dict[bytes, asyncio.Task[tuple[Verdict, float]]] = {}
 
     async def token(self, cluster: str, token: str, keep: CacheTTLs) -> _Answer:
-        """Say whose a token is. Raises UnavailableError or BusyError."""
-        memories = self.memories["tokens"], self.memories["refused"]
+        """Return the user of a token. Raises UnavailableError or BusyError."""
+        caches = self.caches["tokens"], self.caches["refused"]
         key = self._digest("token", cluster, token)
 
         def read(body: bytes) -> Verdict:
@@ -54,17 +54,17 @@ class CachingReviewer:
                 cluster, reviews.TOKEN, reviews.of_token(token), read
             )
 
-        return await self._answer(cluster, "token", key, memories, keep, ask)
+        return await self._cached_review(cluster, "token", key, caches, keep, ask)
 
     async def impersonation(
-        self, cluster: str, client: User, wanted: User, keep: CacheTTLs
+        self, cluster: str, client: User, target: User, keep: CacheTTLs
     ) -> _Answer:
-        """Say whether a client may be taken for another; all that is needed must be allowed.
+        """Return whether a client may impersonate a user, which requires all permissions.
 
-        Raises UnavailableError, BusyError, or MalformedError if it is too much.
+        Raises UnavailableError, BusyError, or MalformedError for too many permissions.
         """
-        first, *others = impersonation.permissions(wanted)
-        # Most who may not may nothing of it: they are not to cost more than one question.
+        first, *others = impersonation.permissions(target)
+        # Most denied clients lack every permission, so the first review alone decides.
         groups = [[first]]
         groups += [
             others[at : at + MAX_CONCURRENT_PERMISSIONS]
@@ -72,27 +72,27 @@ class CachingReviewer:
         ]
         shortest = keep.good
         for group in groups:
-            asked = [self._permission(cluster, client, each, keep) for each in group]
-            answers = await asyncio.gather(*asked, return_exceptions=True)
-            for needed, answer in zip(group, answers, strict=True):
-                if isinstance(answer, BaseException):
-                    raise answer
-                verdict, left = answer
+            checks = [self._permission(cluster, client, each, keep) for each in group]
+            results = await asyncio.gather(*checks, return_exceptions=True)
+            for needed, result in zip(group, results, strict=True):
+                if isinstance(result, BaseException):
+                    raise result
+                verdict, remaining = result
                 if not verdict.granted:
-                    said = impersonation.refusal(client, needed, verdict.reason)
-                    return Verdict(False, reason=said), left
-                shortest = min(shortest, left)
+                    reason = impersonation.denial(client, needed, verdict.reason)
+                    return Verdict(False, reason=reason), remaining
+                shortest = min(shortest, remaining)
         return Verdict(True), shortest
 
     def sweep(self) -> None:
-        """Forget what is good no more."""
-        for memory in self.memories.values():
-            memory.sweep()
+        """Remove expired verdicts."""
+        for cache in self.caches.values():
+            cache.sweep()
 
     async def _permission(
         self, cluster: str, client: User, needed: Permission, keep: CacheTTLs
     ) -> _Answer:
-        memories = self.memories["access"], self.memories["access"]
+        caches = self.caches["access"], self.caches["access"]
         key = self._digest("access", cluster, client, needed)
 
         async def ask() -> Verdict:
@@ -101,42 +101,43 @@ class CachingReviewer:
                 cluster, reviews.ACCESS, body, reviews.access_verdict
             )
 
-        return await self._answer(cluster, "access", key, memories, keep, ask)
+        return await self._cached_review(cluster, "access", key, caches, keep, ask)
 
-    async def _answer(
+    async def _cached_review(
         self,
         cluster: str,
         kind: Kind,
         key: bytes,
-        memories: tuple[TTLCache, TTLCache],
+        caches: tuple[TTLCache, TTLCache],
         keep: CacheTTLs,
         ask: Callable[[], Awaitable[Verdict]],
     ) -> _Answer:
-        """Answer from the memories of what was granted and refused, or by asking."""
-        for memory in memories:
-            if found := memory.get(key, keep):
+        """Return a verdict from the caches of granted and denied verdicts, or from a review."""
+        for cache in caches:
+            if cached := cache.get(key, keep):
                 self.measuring.hit(cluster, kind)
-                return found
+                return cached
         flight = self._flights.get(key)
         if flight is None:
-            flight = asyncio.create_task(self._ask(cluster, kind, ask))
+            flight = asyncio.create_task(self._review(cluster, kind, ask))
             self._flights[key] = flight
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
-        verdict, asked = await asyncio.shield(flight)
-        memory, other = memories if verdict.granted else reversed(memories)
-        # What was said before is not to be believed again by who would keep it longer.
+        verdict, started = await asyncio.shield(flight)
+        cache, other = caches if verdict.granted else reversed(caches)
+        # An older, opposite verdict must not be used by a request with a longer TTL.
         other.forget(key)
-        memory.put(key, verdict, asked, keep)
-        return verdict, max(0.0, memory.left(verdict, asked, keep))
+        cache.put(key, verdict, started, keep)
+        return verdict, max(0.0, cache.remaining(verdict, started, keep))
 
-    async def _ask(
+    async def _review(
         self, cluster: str, kind: Kind, ask: Callable[[], Awaitable[Verdict]]
     ) -> tuple[Verdict, float]:
-        """Have a cluster asked in its turn; gives the moment from which the answer counts, too."""
+        """Run a review within the cluster's limit. Return the verdict and the time of its
+        request."""
         begun, outcome = time.monotonic(), "failed"
         try:
-            async with self._turns.acquire(cluster):
-                asked = time.monotonic()
+            async with self._limiter.acquire(cluster):
+                started = time.monotonic()
                 verdict = await ask()
             outcome = "granted" if verdict.granted else "refused"
         except BusyError:
@@ -144,10 +145,10 @@ class CachingReviewer:
             raise
         finally:
             self.measuring.reviewed(cluster, kind, outcome, time.monotonic() - begun)
-        return verdict, asked
+        return verdict, started
 
     def _digest(self, *parts: object) -> bytes:
-        """Name a question by what nobody can read a token from."""
+        """Return a keyed digest of a request, from which a token cannot be derived."""
         return hashlib.blake2b(
             msgspec.msgpack.encode(parts), key=self._key, digest_size=32
         ).digest()

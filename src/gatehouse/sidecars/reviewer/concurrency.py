@@ -1,4 +1,4 @@
-"""How much a cluster is asked at a time: what one cluster makes wait, no other one waits for."""
+"""Per-cluster limit on concurrent reviews; clusters do not block each other."""
 
 from __future__ import annotations
 
@@ -7,61 +7,61 @@ import contextlib
 from collections.abc import AsyncIterator
 
 MAX_CONCURRENT_REVIEWS = 32
-"""Reviews of one cluster that are asked at a time."""
+"""Maximum number of concurrent reviews of one cluster."""
 
 MAX_QUEUED = 512
-"""Reviews of one cluster that wait for that; more are refused at once."""
+"""Maximum number of reviews of one cluster that wait. More are rejected at once."""
 
 WAIT_SECONDS = 2.0
 
 
 class BusyError(Exception):
-    """Too much is being asked already; the message says of whom."""
+    """Too many reviews of a cluster. The message names it."""
 
 
 class _Queue:
-    def __init__(self, at_once: int) -> None:
-        self.free = asyncio.Semaphore(at_once)
-        self.asked = 0
-        """Reviews that are asked, or wait."""
+    def __init__(self, concurrent: int) -> None:
+        self.free = asyncio.Semaphore(concurrent)
+        self.active = 0
+        """Number of running and waiting reviews."""
 
 
 class ClusterLimiter:
-    """Gives turns, cluster by cluster."""
+    """Limits concurrent reviews for each cluster."""
 
     def __init__(
         self,
-        at_once: int = MAX_CONCURRENT_REVIEWS,
+        concurrent: int = MAX_CONCURRENT_REVIEWS,
         waiting: int = MAX_QUEUED,
         seconds: float = WAIT_SECONDS,
     ) -> None:
-        self._at_once, self._most, self._seconds = at_once, at_once + waiting, seconds
+        self._concurrent, self._limit, self._seconds = concurrent, concurrent + waiting, seconds
         self._queues: dict[str, _Queue] = {}
 
     @property
-    def asked(self) -> dict[str, int]:
-        """How many reviews each cluster is asked, or wait for it, now."""
-        return {cluster: queue.asked for cluster, queue in self._queues.items()}
+    def active(self) -> dict[str, int]:
+        """Number of running and waiting reviews by cluster."""
+        return {cluster: queue.active for cluster, queue in self._queues.items()}
 
     @contextlib.asynccontextmanager
     async def acquire(self, cluster: str) -> AsyncIterator[None]:
-        """Wait for a turn, and have it. Raises BusyError."""
-        queue = self._queues.setdefault(cluster, _Queue(self._at_once))
-        if queue.asked >= self._most:
-            raise BusyError(f"{cluster}: too many reviews are waited for")
-        queue.asked += 1
+        """Wait for a free slot and hold it. Raises BusyError."""
+        queue = self._queues.setdefault(cluster, _Queue(self._concurrent))
+        if queue.active >= self._limit:
+            raise BusyError(f"{cluster}: too many waiting reviews")
+        queue.active += 1
         try:
             try:
                 async with asyncio.timeout(self._seconds):
                     await queue.free.acquire()
             except TimeoutError as error:
-                late = f"{cluster}: no turn within {self._seconds:g} s among other reviews"
+                late = f"{cluster}: no free slot for a review within {self._seconds:g} s"
                 raise BusyError(late) from error
             try:
                 yield
             finally:
                 queue.free.release()
         finally:
-            queue.asked -= 1
-            if not queue.asked:
+            queue.active -= 1
+            if not queue.active:
                 self._queues.pop(cluster, None)

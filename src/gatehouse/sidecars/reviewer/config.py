@@ -1,17 +1,18 @@
-"""What needs a reviewer, and the sockets of decision 0011, by their names where Envoy runs."""
+"""Configuration file of the reviewer, and the sockets of decision 0011 by their names beside
+Envoy."""
 
 FILE = "gatehouse/reviewer.json"
-"""The file that configurations have which need one. Nothing is read of it: there is nothing to
-tell."""
+"""File that marks a configuration that needs a reviewer. Its content is not read."""
 
 CONTENT = b"{}"
-"""What is in it."""
+"""Content of the file."""
 
 SOCKETS = "reviewer"
-"""The directory in which the agent tells it what to do."""
+"""Directory of the control socket."""
 
 REVIEWER = "reviewer.sock"
-"""Where it is asked."""
+"""Socket on which the reviewer serves requests."""
 
 UPSTREAM = "upstream.sock"
-"""Where it asks: Envoy sends what comes there to the cluster that ``Host`` names."""
+"""Socket to which the reviewer sends reviews. Envoy routes them to the cluster named by
+``Host``."""

@@ -1,4 +1,4 @@
-"""What somebody must be allowed to be taken for another, as Kubernetes' own filter asks. Pure.
+"""Permissions needed to impersonate a user, as in Kubernetes' impersonation filter. No I/O.
 
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
 """
@@ -12,7 +12,7 @@ import msgspec
 from gatehouse.sidecars.reviewer.user_headers import MalformedError, User
 
 MAX_PERMISSIONS = 1000
-"""Permissions that one question may need; each is a question to the cluster."""
+"""Maximum number of permissions per request; each requires a review."""
 
 _ACCOUNT = "system:serviceaccount:"
 
@@ -22,7 +22,7 @@ _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """To ``impersonate`` something."""
+    """A resource on which the verb ``impersonate`` must be allowed."""
 
     resource: str
     name: str
@@ -31,30 +31,30 @@ class Permission(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
-def permissions(wanted: User) -> list[Permission]:
-    """Give what is needed to be taken for ``wanted``, once each, as Kubernetes' filter does.
+def permissions(target: User) -> list[Permission]:
+    """Return the distinct permissions needed to impersonate ``target``, as Kubernetes' filter does.
 
-    Raises MalformedError if that is too much.
+    Raises MalformedError for too many.
     """
-    found = [_of_name(wanted.name)]
-    found += [Permission("groups", group) for group in wanted.groups]
-    beyond = "authentication.k8s.io"
-    if wanted.uid:
-        found.append(Permission("uids", wanted.uid, beyond))
-    for key, values in wanted.extra:
-        # Keys are names of headers, in which case means nothing.
-        low = key.lower()
-        found += [Permission("userextras", each, beyond, subresource=low) for each in values]
-    distinct = list(dict.fromkeys(found))
+    needed = [_of_name(target.name)]
+    needed += [Permission("groups", group) for group in target.groups]
+    api_group = "authentication.k8s.io"
+    if target.uid:
+        needed.append(Permission("uids", target.uid, api_group))
+    for key, values in target.extra:
+        # Keys are header names, which are case-insensitive.
+        name = key.lower()
+        needed += [Permission("userextras", each, api_group, subresource=name) for each in values]
+    distinct = list(dict.fromkeys(needed))
     if len(distinct) > MAX_PERMISSIONS:
         raise MalformedError(
-            f"{len(distinct)} permissions would be needed; {MAX_PERMISSIONS} are asked about"
+            f"{len(distinct)} permissions needed, the maximum is {MAX_PERMISSIONS}"
         )
     return distinct
 
 
 def _of_name(name: str) -> Permission:
-    """Give what the name needs; one that only looks like a service account's is a user's."""
+    """Return the permission for the name. An invalid service account name counts as a user."""
     namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
     if (
         name.startswith(_ACCOUNT)
@@ -67,8 +67,8 @@ def _of_name(name: str) -> Permission:
     return Permission("users", name)
 
 
-def refusal(client: User, needed: Permission, reason: str) -> str:
-    """Say what a client may not, in the words that users of Kubernetes know."""
+def denial(client: User, needed: Permission, reason: str) -> str:
+    """Return the message for a missing permission in Kubernetes' wording."""
     resource = f"{needed.resource}/{needed.subresource}".rstrip("/")
     qualified = f"{needed.resource}.{needed.group}".rstrip(".")
     scope = f'in the namespace "{needed.namespace}"' if needed.namespace else "at the cluster scope"

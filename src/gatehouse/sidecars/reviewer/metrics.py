@@ -1,4 +1,4 @@
-"""What is counted, in Prometheus' words."""
+"""Prometheus metrics of the reviewer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _NAME = "gatehouse_reviewer"
 
 
 class Measuring:
-    """Counts reviews, and says what is kept and waited for."""
+    """Counts reviews, and exports the state of the caches and queues."""
 
     def __init__(
         self,
-        memories: Mapping[str, TTLCache],
-        asked: Callable[[], Mapping[str, int]],
+        caches: Mapping[str, TTLCache],
+        active: Callable[[], Mapping[str, int]],
         retries: Callable[[], int],
     ) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Now(memories, asked, retries))
+        self._registry.register(_State(caches, active, retries))
         self._reviews = Counter(
             f"{_NAME}_reviews",
             "Reviews by cluster and outcome.",
@@ -57,31 +57,31 @@ class Measuring:
         self._seconds.labels(kind).observe(seconds)
 
     def hit(self, cluster: str, kind: Kind) -> None:
-        """Count an answer from memory."""
+        """Count a cache hit."""
         self._hits.labels(cluster, kind).inc()
 
     def page(self) -> bytes:
-        """Give everything."""
+        """Return all metrics in text format."""
         return generate_latest(self._registry)
 
 
-class _Now(Collector):
+class _State(Collector):
     def __init__(
         self,
-        memories: Mapping[str, TTLCache],
+        caches: Mapping[str, TTLCache],
         asked: Callable[[], Mapping[str, int]],
         retries: Callable[[], int],
     ) -> None:
-        self._memories, self._asked, self._retries = memories, asked, retries
+        self._caches, self._asked, self._retries = caches, asked, retries
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         about = "Cached review results."
         entries = GaugeMetricFamily(f"{_NAME}_cache_entries", about, labels=("cache",))
         about = "Size of the cached review results in characters."
         size = GaugeMetricFamily(f"{_NAME}_cache_size_characters", about, labels=("cache",))
-        for name, memory in self._memories.items():
-            entries.add_metric((name,), len(memory))
-            size.add_metric((name,), memory.characters)
+        for name, cache in self._caches.items():
+            entries.add_metric((name,), len(cache))
+            size.add_metric((name,), cache.characters)
         yield from (entries, size)
         about = "Reviews in progress or queued."
         asked = GaugeMetricFamily(f"{_NAME}_inflight_reviews", about, labels=("cluster",))

@@ -1,4 +1,4 @@
-"""Asking a cluster, through Envoy, which picks one of its servers each time."""
+"""Sends reviews to a cluster through Envoy, which selects a server for each attempt."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ ATTEMPTS = 2
 ATTEMPT_SECONDS = 2.0
 
 PAUSE_SECONDS = 0.05
-"""Before another attempt."""
+"""Pause in seconds before another attempt."""
 
-MOST_BYTES = 1 << 20
+MAX_RESPONSE_BYTES = 1 << 20
 
 _Answer = TypeVar("_Answer")
 
 
 class UnavailableError(Exception):
-    """No server answered; the message says what the last one did."""
+    """No server returned a review. The message contains the last error."""
 
 
-class _AgainError(Exception):
-    """An attempt that failed, where another one may not."""
+class _RetryableError(Exception):
+    """A failed attempt that may succeed when repeated."""
 
 
 class _Status(msgspec.Struct):
@@ -37,12 +37,12 @@ class _Status(msgspec.Struct):
 
 
 class Upstream:
-    """All clusters, behind one socket. To be made in a running loop, and closed."""
+    """Client of all clusters behind one socket. Create it in a running loop, and close it."""
 
     def __init__(self, socket: Path, attempt_seconds: float = ATTEMPT_SECONDS) -> None:
         self.retries = 0
         self._seconds = attempt_seconds
-        # How many there are at a time is decided cluster by cluster.
+        # Concurrency is limited per cluster elsewhere.
         connector = aiohttp.UnixConnector(str(socket), limit=0)
         self._http = aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
@@ -51,17 +51,17 @@ class Upstream:
     async def review(
         self, cluster: str, path: str, body: bytes, read: Callable[[bytes], _Answer]
     ) -> _Answer:
-        """Have a review answered, and read what came.
+        """Send a review and parse the response with ``read``.
 
-        Raises UnavailableError; ``read`` may raise NoReviewError.
+        Raises UnavailableError. ``read`` may raise InvalidReviewError, which is retried.
         """
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 async with asyncio.timeout(self._seconds):
-                    return read(await self._ask(cluster, path, body))
+                    return read(await self._post(cluster, path, body))
             except (
                 TimeoutError,
-                _AgainError,
+                _RetryableError,
                 InvalidReviewError,
                 aiohttp.ClientError,
                 OSError,
@@ -76,7 +76,7 @@ class Upstream:
         """Close all connections."""
         await self._http.close()
 
-    async def _ask(self, cluster: str, path: str, body: bytes) -> bytes:
+    async def _post(self, cluster: str, path: str, body: bytes) -> bytes:
         headers = {
             "Host": cluster,
             "Content-Type": "application/json",
@@ -85,32 +85,32 @@ class Upstream:
         async with self._http.post(
             f"http://upstream{path}", data=body, headers=headers, allow_redirects=False
         ) as response:
-            found = b""
+            content = b""
             async for chunk in response.content.iter_chunked(1 << 16):
-                found += chunk
-                if len(found) > MOST_BYTES:
-                    raise _AgainError(f"an answer of more than {MOST_BYTES} bytes")
+                content += chunk
+                if len(content) > MAX_RESPONSE_BYTES:
+                    raise _RetryableError(f"response is larger than {MAX_RESPONSE_BYTES} bytes")
         if response.status in (200, 201):
-            return found
-        said = f"{path.rpartition('/')[2]}: {response.status}{_message(found)}"
+            return content
+        problem = f"{path.rpartition('/')[2]}: {response.status}{_message(content)}"
         if response.status == 429 or response.status >= 500:
-            raise _AgainError(said)
-        # Whichever server is asked, the gateway itself is not let in, or has no such API there.
-        raise UnavailableError(f"{cluster}: {said}")
+            raise _RetryableError(problem)
+        # Another attempt would fail too: the gateway is not authorized, or the API does not exist.
+        raise UnavailableError(f"{cluster}: {problem}")
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return f"no answer within {self._seconds:g} s"
+            return f"no response within {self._seconds:g} s"
         if isinstance(error, aiohttp.ClientConnectorError):
-            return f"Envoy cannot be asked: {error.os_error.strerror or error.os_error}"
+            return f"cannot connect to Envoy: {error.os_error.strerror or error.os_error}"
         return str(error) or type(error).__name__
 
 
 def _message(body: bytes) -> str:
-    """Give what a ``Status``, or Envoy, says of a failure."""
+    """Return the message of a ``Status`` or of Envoy."""
     try:
         text = msgspec.json.decode(body, type=_Status).message
     except (msgspec.MsgspecError, RecursionError):
         text = body.decode(errors="replace")
-    words = " ".join(text.split())
-    return f" {words}" if words else ""
+    message = " ".join(text.split())
+    return f" {message}" if message else ""

@@ -1,4 +1,4 @@
-"""The API's reviews: how they are asked, and what their answers mean. Pure.
+"""Requests and responses of the review APIs. No I/O.
 
 ``authentication.k8s.io/v1`` ``TokenReview``, ``authorization.k8s.io/v1`` ``SubjectAccessReview``.
 """
@@ -21,22 +21,22 @@ ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class InvalidReviewError(Exception):
-    """What came is no answer; the message says why."""
+    """A response that is not a valid review. The message contains the reason."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a cluster said."""
+    """Result of a review."""
 
     granted: bool
     headers: tuple[tuple[str, str], ...] = ()
-    """Who it is, if that was asked."""
+    """Headers with the user, for a TokenReview."""
     reason: str = ""
     ends: float = math.inf
-    """Unix time after which it must not be relied on."""
+    """Unix time after which the verdict must not be used."""
 
     @property
     def weight(self) -> int:
-        """How many characters it holds."""
+        """Number of characters it contains."""
         return sum(len(name) + len(value) for name, value in self.headers) + len(self.reason)
 
 
@@ -69,7 +69,7 @@ class _AccessReview(msgspec.Struct):
 
 
 def of_token(token: str) -> bytes:
-    """Ask whose a token is. The audience is the server's own."""
+    """Build a TokenReview. The audience is the server's own."""
     return msgspec.json.encode(
         {
             "apiVersion": "authentication.k8s.io/v1",
@@ -80,24 +80,24 @@ def of_token(token: str) -> bytes:
 
 
 def token_verdict(body: bytes, ends: float) -> Verdict:
-    """Read the answer; ``ends``: when the token expires. Raises NoReviewError."""
+    """Parse a TokenReview. ``ends`` is the expiry of the token. Raises InvalidReviewError."""
     status = _decoded(body, _TokenReview).status
     if not status.authenticated:
         return Verdict(False)
     info = status.user
     if not info.username:
-        raise InvalidReviewError("a TokenReview that names nobody")
+        raise InvalidReviewError("TokenReview without a username")
     user = User(
         info.username,
         info.uid,
         tuple(group for group in info.groups or () if group),
         tuple((info.extra or {}).items()),
     )
-    return Verdict(True, user_headers.written(user), ends=ends)
+    return Verdict(True, user_headers.to_headers(user), ends=ends)
 
 
 def of_permission(client: User, needed: Permission) -> bytes:
-    """Ask whether a client may impersonate something."""
+    """Build a SubjectAccessReview of whether a client may impersonate something."""
     fields = {
         "verb": "impersonate",
         "group": needed.group,
@@ -124,7 +124,7 @@ def of_permission(client: User, needed: Permission) -> bytes:
 
 
 def access_verdict(body: bytes) -> Verdict:
-    """Read the answer. Raises NoReviewError."""
+    """Parse a SubjectAccessReview. Raises InvalidReviewError."""
     status = _decoded(body, _AccessReview).status
     return Verdict(status.allowed and not status.denied, reason=status.reason)
 
@@ -133,4 +133,4 @@ def _decoded(body: bytes, kind: type[_Review]) -> _Review:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidReviewError(f"an answer that is no review: {error}") from error
+        raise InvalidReviewError(f"invalid review: {error}") from error

@@ -1,4 +1,4 @@
-"""The socket: questions of the script in Envoy, each answered by a status and headers."""
+"""Server on the reviewer's socket: each request of Envoy's script gets a status and headers."""
 
 from __future__ import annotations
 
@@ -22,60 +22,60 @@ from gatehouse.sidecars.reviewer.reviews import Verdict
 from gatehouse.sidecars.reviewer.user_headers import MalformedError
 
 BACKLOG = 4096
-"""Connections not taken yet; with a full one Envoy is refused at once."""
+"""Length of the accept queue. If it is full, Envoy's connection fails at once."""
 
 MAX_LINE_BYTES = 1 << 18
-"""Bytes of the longest header; Envoy takes 60 KB of its clients, and a script may encode each byte
-as three."""
+"""Maximum size of a header line in bytes. Envoy accepts 60 KB from clients, and a script may encode
+each byte as three."""
 
 KEEPALIVE_SECONDS = 3600.0
-"""As long as Envoy keeps an idle connection: it is to close them, so that it never sends to one
-that ends."""
+"""Idle timeout in seconds, the same as Envoy's, so that Envoy closes connections first and never
+sends to a closed one."""
 
 DETACH_GRACE_SECONDS = 0.2
-"""How long connections may each have one more answer, before those that are idle are closed. Not
-longer: nobody listens meanwhile."""
+"""Time in seconds for one more response on each connection before idle ones are closed. It is short
+because requests are not accepted meanwhile."""
 
 HANDOVER_SECONDS = 30.0
-"""The same where another reviewer took over."""
+"""The same if another reviewer took over."""
 
 POLL_SECONDS = 1.0
-"""How often it is looked whether another reviewer took over."""
+"""Interval in seconds of the check whether another reviewer took over."""
 
 SWEEP_SECONDS = 30.0
 
-LONGEST_REASON = 300
+MAX_REASON_CHARACTERS = 300
 
-# What is no request is answered 400 without a word.
+# Invalid HTTP requests are answered 400 without a log entry.
 _SILENT = logging.getLogger(f"{__name__}.http")
 _SILENT.disabled = True
 
 
 class Serving:
-    """Answers on a socket in ``directory``, asking by another one there."""
+    """Serves requests on one socket in ``directory`` and sends reviews to another one there."""
 
     def __init__(self, directory: Path, linger: float, failures: FailureLog) -> None:
-        """``linger``: seconds for which it serves after it is no longer asked to."""
+        """``linger`` is the time in seconds for which it serves after its last configuration."""
         self.idle = asyncio.Event()
         self._directory = directory
         self._socket = directory / config.REVIEWER
         self._linger = linger
         self._failures = failures
-        self._leaving: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._upstream: Upstream | None = None
-        self._asking: CachingReviewer | None = None
+        self._reviewer: CachingReviewer | None = None
         self._runner: web.ServerRunner | None = None
-        self._own = 0
-        """The inode of the socket, by which it is known from another's."""
-        self._parting = False
+        self._inode = 0
+        """Inode of its own socket, to recognise that of a successor."""
+        self._draining = False
 
     async def serve(self, configurations: Sequence[Path]) -> None:
-        """Serve while there is any configuration: what is in it, only Envoy needs to know.
+        """Serve while there is any configuration. Only Envoy needs its content.
 
         Raises RefusedError.
         """
         if configurations:
-            self._stay()
+            self._cancel_idle()
             try:
                 await self._listen()
             except OSError as error:
@@ -83,39 +83,40 @@ class Serving:
             self.idle.clear()
         elif self._runner is None:
             self.idle.set()
-        elif self._leaving is None:
-            self._leaving = asyncio.get_running_loop().call_later(self._linger, self.idle.set)
+        elif self._idle_timer is None:
+            self._idle_timer = asyncio.get_running_loop().call_later(self._linger, self.idle.set)
 
     async def housekeeping(self) -> None:
-        """Forget what is good no more, and end when another took over, until cancelled."""
+        """Remove expired verdicts, and become idle when another reviewer took over, until
+        cancelled."""
         swept = 0.0
         now = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            if self._runner is not None and not self._ours():
+            if self._runner is not None and not self._owns_socket():
                 self.idle.set()
-            if self._asking is not None and now() - swept > SWEEP_SECONDS:
-                self._asking.sweep()
+            if self._reviewer is not None and now() - swept > SWEEP_SECONDS:
+                self._reviewer.sweep()
                 swept = now()
 
     async def drain(self) -> None:
-        """Take no more connections, and let every question that came be answered."""
-        self._stay()
+        """Stop accepting connections and finish all received requests."""
+        self._cancel_idle()
         seconds = HANDOVER_SECONDS
-        if self._ours():
+        if self._owns_socket():
             self._socket.unlink(missing_ok=True)
             seconds = DETACH_GRACE_SECONDS
         if self._runner is not None:
-            self._parting = True
+            self._draining = True
             for site in tuple(self._runner.sites):
                 await site.stop()
-            await self._detached(seconds)
+            await self._wait_for_close(seconds)
             await self._runner.cleanup()
         if self._upstream is not None:
             await self._upstream.close()
 
-    async def _detached(self, seconds: float) -> None:
-        """Wait until connections have ended, each after an answer that says so."""
+    async def _wait_for_close(self, seconds: float) -> None:
+        """Wait until connections are closed, each after a response with ``Connection: close``."""
         assert self._runner is not None
         now = asyncio.get_running_loop().time
         end = now() + seconds
@@ -128,94 +129,95 @@ class Serving:
         if self._runner is not None:
             return
         self._upstream = Upstream(self._directory / config.UPSTREAM)
-        self._asking = CachingReviewer(self._upstream, ClusterLimiter())
+        self._reviewer = CachingReviewer(self._upstream, ClusterLimiter())
         server = web.Server(
             self._handle, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS,
             max_line_size=MAX_LINE_BYTES, max_field_size=MAX_LINE_BYTES, logger=_SILENT,
         )  # fmt: skip
         self._runner = web.ServerRunner(server)
         await self._runner.setup()
-        # Made aside and put in its place whole: until then another reviewer answers there, and
-        # nobody but the owner ever reaches it.
-        aside = self._socket.with_suffix(".new")
-        aside.unlink(missing_ok=True)
+        # Bound to a temporary name and renamed: until then another reviewer serves the old socket,
+        # and the permissions are set before anyone can connect.
+        path = self._socket.with_suffix(".new")
+        path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX)
-        listening.bind(str(aside))
-        aside.chmod(0o600)
+        listening.bind(str(path))
+        path.chmod(0o600)
         await web.SockSite(self._runner, listening, backlog=BACKLOG).start()
-        self._own = aside.stat().st_ino
-        aside.rename(self._socket)
+        self._inode = path.stat().st_ino
+        path.rename(self._socket)
 
-    def _ours(self) -> bool:
+    def _owns_socket(self) -> bool:
         try:
-            return self._own != 0 and self._socket.stat().st_ino == self._own
+            return self._inode != 0 and self._socket.stat().st_ino == self._inode
         except OSError:
             return False
 
-    def _stay(self) -> None:
-        if self._leaving is not None:
-            self._leaving.cancel()
-            self._leaving = None
+    def _cancel_idle(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         response = await self._answer(request)
-        if self._parting:
+        if self._draining:
             response.force_close()
         return response
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        assert self._asking is not None
-        asked = f"{request.method} {request.raw_path}"
+        assert self._reviewer is not None
+        target = f"{request.method} {request.raw_path}"
         try:
-            match asked:
+            match target:
                 case "POST /token":
-                    verdict, left = await self._token(self._asking, request)
-                    return _said(verdict, 401, left)
+                    verdict, remaining = await self._token(self._reviewer, request)
+                    return _response(verdict, 401, remaining)
                 case "POST /impersonation":
-                    verdict, left = await self._impersonation(self._asking, request)
-                    return _said(verdict, 403, left)
+                    verdict, remaining = await self._impersonation(self._reviewer, request)
+                    return _response(verdict, 403, remaining)
                 case "GET /metrics":
                     headers = {"Content-Type": metrics.CONTENT_TYPE}
-                    return web.Response(body=self._asking.measuring.page(), headers=headers)
+                    return web.Response(body=self._reviewer.measuring.page(), headers=headers)
         except MalformedError as error:
             return web.Response(status=400, text=str(error))
         except (UnavailableError, BusyError) as error:
             return self._failed(request, str(error))
         except Exception as error:
-            # Nobody is let in, and others are answered on. What was asked may be in the message.
+            # Access is denied, and other requests are served. The exception's text may contain the
+            # request.
             return self._failed(request, type(error).__name__)
         return web.Response(status=404)
 
     async def _token(
-        self, asking: CachingReviewer, request: web.BaseRequest
+        self, reviewer: CachingReviewer, request: web.BaseRequest
     ) -> tuple[Verdict, float]:
         cluster, keep = _about(request)
         token = tokens.bearer(request.headers.get("Authorization", ""))
         if not token:
-            return Verdict(False, reason="there is no bearer token"), keep.bad
-        return await asking.token(cluster, token, keep)
+            return Verdict(False, reason="bearer token not found"), keep.bad
+        return await reviewer.token(cluster, token, keep)
 
     async def _impersonation(
-        self, asking: CachingReviewer, request: web.BaseRequest
+        self, reviewer: CachingReviewer, request: web.BaseRequest
     ) -> tuple[Verdict, float]:
         cluster, keep = _about(request)
         client = user_headers.user(request.headers, "x-")
-        return await asking.impersonation(
+        return await reviewer.impersonation(
             cluster, client, user_headers.user(request.headers, "x-as-"), keep
         )
 
     def _failed(self, request: web.BaseRequest, reason: str) -> web.Response:
         token = tokens.bearer(request.headers.get("Authorization", ""))
         if token:
-            # A server's message may quote what it was asked about.
+            # A server's message may quote the token.
             reason = reason.replace(token, "…")
-        reason = reason[:LONGEST_REASON]
+        reason = reason[:MAX_REASON_CHARACTERS]
         self._failures.record("reviewer", reason)
         return web.Response(status=503, text=reason)
 
 
 def _about(request: web.BaseRequest) -> tuple[str, CacheTTLs]:
-    """Give the cluster that is asked about, and for how long its answers are good.
+    """Return the cluster of a request and the TTLs of its verdicts.
 
     Raises MalformedError.
     """
@@ -226,9 +228,9 @@ def _about(request: web.BaseRequest) -> tuple[str, CacheTTLs]:
     return user_headers.cluster(headers), keep
 
 
-def _said(verdict: Verdict, refused: int, left: float) -> web.Response:
-    # Rounded down: nobody is to keep an answer longer than it is good.
-    headers = {"x-keep": f"{math.floor(left * 1000) / 1000:.3f}", **dict(verdict.headers)}
+def _response(verdict: Verdict, denied_status: int, remaining: float) -> web.Response:
+    # Rounded down: a verdict must not be cached longer than it is valid.
+    headers = {"x-keep": f"{math.floor(remaining * 1000) / 1000:.3f}", **dict(verdict.headers)}
     if verdict.granted:
         return web.Response(headers=headers)
-    return web.Response(status=refused, headers=headers, text=verdict.reason)
+    return web.Response(status=denied_status, headers=headers, text=verdict.reason)

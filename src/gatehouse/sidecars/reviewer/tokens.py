@@ -1,4 +1,4 @@
-"""Bearer tokens: what is one, and until when it says of itself that it holds. Pure."""
+"""Bearer tokens: parsing and expiry. No I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import re
 import msgspec
 
 _BEARER = re.compile(r"\s*bearer +([!-~]+)\s*", re.IGNORECASE | re.ASCII)
-"""RFC 6750, section 2.1; Kubernetes takes any letters, so all that are visible are taken here."""
+"""RFC 6750, section 2.1. Kubernetes accepts any characters, so all visible ones are accepted
+here."""
 
 
 class _Payload(msgspec.Struct):
@@ -17,15 +18,17 @@ class _Payload(msgspec.Struct):
 
 
 def bearer(authorization: str) -> str:
-    """Give the token of an ``Authorization`` header; empty if it has none."""
-    found = _BEARER.fullmatch(authorization)
-    return found[1] if found else ""
+    """Return the token of an ``Authorization`` header, or "" if it has none."""
+    match = _BEARER.fullmatch(authorization)
+    return match[1] if match else ""
 
 
 def expiry(token: str) -> float:
-    """Give the Unix time at which a JWT expires (RFC 7519, section 4.1.4); else infinity.
+    """Return the expiry of a JWT in Unix seconds (RFC 7519, section 4.1.4), or infinity if it has
+    none.
 
-    Nobody has checked the signature: good for trusting a token less, never for trusting it more.
+    The signature is not verified. The result may only shorten the trust in a token, never extend
+    it.
     """
     parts = token.split(".")
     if len(parts) != 3:

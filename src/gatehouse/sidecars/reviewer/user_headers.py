@@ -1,4 +1,4 @@
-"""Users as headers hold them: percent-encoded, lists and pairs separated by commas. Pure."""
+"""Users in headers: percent-encoded, with lists and pairs separated by commas. No I/O."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 
 _ENCODED = re.compile(r"(?:[!-$&-+\-.-<>-~]|%[0-9A-Fa-f]{2})*")
-"""What is visible, but ``%``, ``,`` and ``=``; and what is encoded."""
+"""Visible characters except ``%``, ``,`` and ``=``, and percent-encoded bytes."""
 
 _CLUSTER = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class MalformedError(Exception):
-    """A question that nobody can answer; the message names the header, and says what is wrong."""
+    """An invalid request. The message names the header and the problem."""
 
 
 class User(msgspec.Struct, frozen=True):
-    """Somebody, as Kubernetes knows people (``authentication.k8s.io`` ``UserInfo``)."""
+    """A user as in Kubernetes (``authentication.k8s.io`` ``UserInfo``)."""
 
     name: str
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Keys, each once, and their values."""
+    """Distinct keys with their values."""
 
 
 def user(headers: Mapping[str, str], prefix: str) -> User:
-    """Read a user of the headers ``<prefix>user``, ``…uid``, ``…groups``, ``…extra``.
+    """Parse a user from the headers ``<prefix>user``, ``…uid``, ``…groups``, ``…extra``.
 
     Raises MalformedError.
     """
@@ -44,8 +44,8 @@ def user(headers: Mapping[str, str], prefix: str) -> User:
     )
 
 
-def written(user: User) -> tuple[tuple[str, str], ...]:
-    """Write a user as headers; what is empty is left out."""
+def to_headers(user: User) -> tuple[tuple[str, str], ...]:
+    """Return a user as headers. Empty values are omitted."""
     pairs = (f"{_quote(key)}={_quote(each)}" for key, values in user.extra for each in values)
     headers = (
         ("x-user", _quote(user.name)),
@@ -57,18 +57,18 @@ def written(user: User) -> tuple[tuple[str, str], ...]:
 
 
 def cluster(headers: Mapping[str, str]) -> str:
-    """Give the cluster that a question is about. Raises MalformedError."""
-    found = headers.get("x-cluster", "")
-    if not _CLUSTER.fullmatch(found):
-        raise MalformedError(f"x-cluster: {found!r} is no name of a cluster")
-    return found
+    """Return the cluster that a request is about. Raises MalformedError."""
+    name = headers.get("x-cluster", "")
+    if not _CLUSTER.fullmatch(name):
+        raise MalformedError(f"x-cluster: invalid cluster name {name!r}")
+    return name
 
 
 def seconds(headers: Mapping[str, str], name: str) -> float:
-    """Give a duration. Raises MalformedError."""
+    """Return a duration in seconds. Raises MalformedError."""
     text = headers.get(name, "")
     if not re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", text, re.ASCII):
-        raise MalformedError(f"{name}: {text!r} is no number of seconds")
+        raise MalformedError(f"{name}: invalid number of seconds {text!r}")
     return float(text)
 
 
@@ -79,14 +79,14 @@ def decoded(text: str, where: str) -> str:
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:
-        raise MalformedError(f"{where}: {text!r} is no UTF-8") from error
+        raise MalformedError(f"{where}: {text!r} is not valid UTF-8") from error
 
 
 def _list(text: str, where: str) -> tuple[str, ...]:
-    found = tuple(decoded(each, where) for each in text.split(",")) if text else ()
-    if "" in found:
-        raise MalformedError(f"{where}: one of {len(found)} is empty")
-    return found
+    values = tuple(decoded(each, where) for each in text.split(",")) if text else ()
+    if "" in values:
+        raise MalformedError(f"{where}: one of {len(values)} values is empty")
+    return values
 
 
 def _extra(text: str, where: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -94,17 +94,17 @@ def _extra(text: str, where: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     for each in text.split(",") if text else ():
         key, equals, value = each.partition("=")
         if not key or not equals:
-            raise MalformedError(f"{where}: {each!r} is no key=value")
+            raise MalformedError(f"{where}: {each!r} must be key=value")
         pairs.append((decoded(key, where), decoded(value, where)))
     return grouped(pairs)
 
 
 def grouped(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Give each key once, with all of its values."""
-    found: dict[str, list[str]] = {}
+    """Return the distinct keys with all of their values."""
+    by_key: dict[str, list[str]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return tuple((key, tuple(values)) for key, values in found.items())
+        by_key.setdefault(key, []).append(value)
+    return tuple((key, tuple(values)) for key, values in by_key.items())
 
 
 def _quote(text: str) -> str:

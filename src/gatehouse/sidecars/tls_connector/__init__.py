@@ -1,15 +1,15 @@
-"""The connector: a process beside NGINX that speaks TLS to backends whose names NGINX cannot check.
+"""TLS connector: sidecar of NGINX for TLS origination to backends whose names NGINX cannot check.
 
-NGINX checks a backend's certificate for the name that it sends in the handshake, and for no other.
-Where a policy asks for other names, NGINX's upstream has a Unix socket per endpoint; the connector
-listens there, opens TLS to the endpoint, checks the names, and carries bytes both ways.
+NGINX checks a backend's certificate only for the name that it sends in the handshake. If a policy
+requires other names, NGINX's upstream has a Unix socket per endpoint. The connector listens there,
+opens TLS to the endpoint, checks the names and relays bytes in both directions.
 
-- ``description``: what it is told, a file of the bundle. Pure; also what the back end writes.
-- ``identity``: which certificates have which names. Pure.
-- ``relay``: one connection. ``listening``: the sockets.
+- ``config``: its configuration, a file of the file set, also used by the back end. No I/O.
+- ``san_match``: subject alternative names of certificates. No I/O.
+- ``relay``: one connection. ``listeners``: the sockets.
 
-How it lives and is told what to do is :mod:`gatehouse.companion`.
+Life cycle and control protocol are in :mod:`gatehouse.sidecars.base`.
 
-Never here: TLS of our own (the standard library's is used), HTTP, or anything of the agent, which
-starts it and outlives it or not: either may be replaced while the other goes on.
+Never here: a TLS implementation (the standard library's is used), HTTP, or anything of the agent.
+Agent and connector can be replaced independently.
 """

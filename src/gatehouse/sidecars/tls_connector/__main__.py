@@ -1,6 +1,6 @@
 """``python -m gatehouse.sidecars.tls_connector DIRECTORY SECONDS``.
 
-DIRECTORY holds the sockets; unused sockets linger for SECONDS.
+DIRECTORY contains the sockets; unused sockets are closed after SECONDS.
 """
 
 import sys
@@ -14,7 +14,7 @@ from gatehouse.sidecars.tls_connector.listeners import Listeners
 
 
 async def main(directory: Path, linger: float) -> None:
-    """Connect for as long as anything needs it."""
+    """Run the TLS connector until it is idle or terminated."""
     await run(directory, Listeners(directory, linger, FailureLog()))
 
 

@@ -1,4 +1,5 @@
-"""What a connector is told: one file of the bundle, relative to the configuration directory."""
+"""Configuration of the TLS connector: one file, with paths relative to the configuration
+directory."""
 
 from __future__ import annotations
 
@@ -9,51 +10,51 @@ from typing import Literal
 import msgspec
 
 FILE = "gatehouse/connectors.json"
-"""Where the description is; only configurations that need a connector have it."""
+"""Path of the configuration; absent if no TLS connector is needed."""
 
 SOCKETS = "connectors"
-"""The directory of the sockets, in the run directory, which is NGINX's working directory."""
+"""Directory of the sockets in the run directory, which is NGINX's working directory."""
 
 
 class Name(msgspec.Struct, frozen=True):
-    """A name that a certificate may have."""
+    """A subject alternative name."""
 
     kind: Literal["dns", "uri"]
     value: str
 
 
 class Connector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A socket, and the endpoint that is reached by it."""
+    """A socket and the endpoint behind it."""
 
     socket: str
-    """Depends on all the rest, so that it never changes its meaning while workers use it."""
+    """Derived from all other fields, so that its meaning never changes while workers use it."""
     cluster: str
     address: str
     port: int
     server_name: str
-    """Sent in the handshake."""
+    """Server name sent in the handshake (SNI)."""
     names: tuple[Name, ...]
-    """One of these must be in the endpoint's certificate."""
+    """Accepted names; the endpoint's certificate must have one of them."""
     trust: str
-    """File of the authorities that the certificate must chain to."""
+    """File with the CA certificates that the endpoint's certificate must chain to."""
     certificate: str = ""
     key: str = ""
-    """Files of what is shown to the endpoint; empty for nothing."""
+    """Files of the client certificate and its key; empty for none."""
     alpn: str = ""
-    """The protocol offered in the handshake; empty for none."""
+    """ALPN protocol offered in the handshake; empty for none."""
 
     @property
     def shown(self) -> str:
-        """What is said of it in the log."""
+        """Description for the log."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"connector: cluster {self.cluster}, endpoint {host}:{self.port}"
 
 
 def encode(connectors: Iterable[Connector]) -> bytes:
-    """Write a description, a line for each."""
+    """Serialise a configuration, one line per connector."""
     return b"[\n" + b",\n".join(map(msgspec.json.encode, connectors)) + b"\n]\n"
 
 
 def read(directory: Path) -> list[Connector]:
-    """Read the description of a configuration; raises OSError, msgspec.MsgspecError."""
+    """Read the connectors of a configuration. Raises OSError or msgspec.MsgspecError."""
     return msgspec.json.decode((directory / FILE).read_bytes(), type=list[Connector])

@@ -1,4 +1,4 @@
-"""The sockets: one per endpoint, open while any worker of NGINX may use it."""
+"""Listening sockets: one per endpoint, open while any NGINX worker may use it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from gatehouse.sidecars.tls_connector.config import Connector
 from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, Target
 
 BACKLOG = 4096
-"""Connections not taken yet; with a full one NGINX is refused at once."""
+"""Length of the accept queue. If it is full, NGINX's connection fails at once."""
 
 POLL_SECONDS = 30.0
 
 
 class _Socket:
-    """One that is listened on. Its endpoint never changes, files of the same name may."""
+    """A listening socket. Its endpoint never changes; the content of its files may."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.server: asyncio.Server | None = None
-        self.leaving: asyncio.TimerHandle | None = None
+        self.close_timer: asyncio.TimerHandle | None = None
 
 
 class Listeners:
-    """The sockets in one directory, and the connections that came by them."""
+    """The sockets in one directory and their connections."""
 
     def __init__(self, directory: Path, linger: float, failures: FailureLog) -> None:
-        """``linger``: seconds for which a socket is open after it is no longer asked for."""
+        """``linger`` is the time in seconds for which an unused socket stays open."""
         self.idle = asyncio.Event()
-        """Set while there is neither a socket nor a connection."""
+        """Set while there is no socket and no connection."""
         self._directory = directory
         self._linger = linger
         self._failures = failures
@@ -44,18 +44,19 @@ class Listeners:
         self._relays: set[DownstreamConnection] = set()
 
     async def serve(self, configurations: Sequence[Path]) -> None:
-        """Listen for what ``configurations`` describe, and in a while for nothing else.
+        """Listen on the sockets of ``configurations``, and close others after the linger time.
 
-        All of it or, raising RefusedError, nothing. Where two describe one socket the last counts.
+        All or nothing: raises RefusedError without applying any change. If two configurations
+        define the same socket, the last one is used.
         """
-        wanted = {
+        desired = {
             target.connector.socket: target
             for configuration in configurations
             for target in _targets(configuration)
         }
         opened: list[str] = []
         try:
-            for name, target in wanted.items():
+            for name, target in desired.items():
                 if name not in self._sockets:
                     await self._open(name, target)
                     opened.append(name)
@@ -64,13 +65,13 @@ class Listeners:
                 self._close(name)
             raise RefusedError(f"{self._directory / name}: {error.strerror}") from error
         for name, socket in self._sockets.items():
-            if name in wanted:
-                socket.target = wanted[name]
-                self._stay(socket)
-            elif socket.leaving is None:
+            if name in desired:
+                socket.target = desired[name]
+                self._cancel_close(socket)
+            elif socket.close_timer is None:
                 loop = asyncio.get_running_loop()
-                socket.leaving = loop.call_later(self._linger, self._close, name)
-        self._note()
+                socket.close_timer = loop.call_later(self._linger, self._close, name)
+        self._update_idle()
 
     async def _open(self, name: str, target: Target) -> None:
         socket = _Socket(target)
@@ -83,44 +84,45 @@ class Listeners:
         self._sockets[name] = socket
 
     def _accept(self, socket: _Socket) -> DownstreamConnection:
-        relay = DownstreamConnection(socket.target, self._failures, self._forget)
+        relay = DownstreamConnection(socket.target, self._failures, self._remove)
         self._relays.add(relay)
         self.idle.clear()
         return relay
 
-    def _forget(self, relay: DownstreamConnection) -> None:
+    def _remove(self, relay: DownstreamConnection) -> None:
         self._relays.discard(relay)
-        self._note()
+        self._update_idle()
 
     def _close(self, name: str) -> None:
         socket = self._sockets.pop(name)
-        self._stay(socket)
+        self._cancel_close(socket)
         if socket.server is not None:
             socket.server.close()
         (self._directory / name).unlink(missing_ok=True)
-        self._note()
+        self._update_idle()
 
     @staticmethod
-    def _stay(socket: _Socket) -> None:
-        if socket.leaving is not None:
-            socket.leaving.cancel()
-            socket.leaving = None
+    def _cancel_close(socket: _Socket) -> None:
+        if socket.close_timer is not None:
+            socket.close_timer.cancel()
+            socket.close_timer = None
 
-    def _note(self) -> None:
+    def _update_idle(self) -> None:
         if self._sockets or self._relays:
             self.idle.clear()
         else:
             self.idle.set()
 
     async def housekeeping(self) -> None:
-        """Now and then end connections that NGINX left and nobody takes from, until cancelled."""
+        """Periodically abort connections that NGINX left and the endpoint does not read, until
+        cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             for relay in tuple(self._relays):
-                relay.look()
+                relay.abort_if_stalled()
 
     async def drain(self) -> None:
-        """Listen no more, and let connections finish for as long as sockets would linger."""
+        """Stop listening, and wait for connections for at most the linger time."""
         for name in tuple(self._sockets):
             self._close(name)
         try:
@@ -134,8 +136,8 @@ def _targets(configuration: Path) -> list[Target]:
     try:
         connectors = config.read(configuration)
     except (OSError, msgspec.MsgspecError) as error:
-        raise RefusedError(f"{config.FILE} cannot be read: {error}") from error
-    # Endpoints of one cluster share theirs: reading authorities takes milliseconds.
+        raise RefusedError(f"{config.FILE}: {error}") from error
+    # Endpoints of one cluster share a context, because loading CA certificates takes milliseconds.
     contexts: dict[tuple[str, str, str], ssl.SSLContext] = {}
     targets = []
     for connector in connectors:
@@ -147,21 +149,21 @@ def _targets(configuration: Path) -> list[Target]:
 
 
 def _context(configuration: Path, connector: Connector) -> ssl.SSLContext:
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The chain is checked here, the names once the handshake is done.
-    made.check_hostname = False
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    made.options |= ssl.OP_NO_RENEGOTIATION
-    where = connector.trust
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # The chain is verified here, the names after the handshake.
+    context.check_hostname = False
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    path = connector.trust
     try:
-        made.load_verify_locations(configuration / connector.trust)
+        context.load_verify_locations(configuration / connector.trust)
         if connector.certificate:
-            where = connector.certificate
-            made.load_cert_chain(
+            path = connector.certificate
+            context.load_cert_chain(
                 configuration / connector.certificate, configuration / connector.key
             )
     except OSError as error:
-        raise RefusedError(f"cluster {connector.cluster}: {where}: {error.strerror}") from error
+        raise RefusedError(f"cluster {connector.cluster}: {path}: {error.strerror}") from error
     if connector.alpn:
-        made.set_alpn_protocols([connector.alpn])
-    return made
+        context.set_alpn_protocols([connector.alpn])
+    return context

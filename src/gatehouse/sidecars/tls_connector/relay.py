@@ -1,7 +1,7 @@
-"""One connection of NGINX, and the TLS connection to an endpoint that it goes on over.
+"""Relay between a connection of NGINX and its TLS connection to an endpoint.
 
-Each side reads only while the other takes what was read, so that no more than a few reads are held.
-An end of one direction is passed on as such; a connection that NGINX closed altogether is closed.
+Each side reads only while the other accepts data, so that at most a few reads are buffered. The end
+of one direction is passed on. If NGINX closes both directions, the endpoint's connection is closed.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from gatehouse.sidecars.tls_connector import san_match
 from gatehouse.sidecars.tls_connector.config import Connector
 
 CONNECT_SECONDS = 5.0
-"""For the connection and its handshake; as NGINX's own connections are given."""
+"""Timeout in seconds for connecting and the handshake, the same as for NGINX's own connections."""
 
-RECORD = 1 << 14
-"""Bytes of the largest record of TLS."""
+MAX_RECORD_BYTES = 1 << 14
+"""Maximum size of a TLS record in bytes."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """An endpoint, and what TLS to it is made with."""
+    """An endpoint and its TLS context."""
 
     connector: Connector
     context: ssl.SSLContext
 
 
 class UntrustedError(Exception):
-    """The endpoint proved to be somebody else than asked for."""
+    """The endpoint's certificate does not have an accepted name."""
 
 
 class DownstreamConnection(asyncio.Protocol):
-    """NGINX's side of a connection. ``on_end`` is called when all of it is over."""
+    """NGINX's side of a connection. ``on_end`` is called when both sides are closed."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class DownstreamConnection(asyncio.Protocol):
         self._target = target
         self._failures = failures
         self._on_end = on_end
-        self._far = UpstreamConnection(target, self)
+        self._upstream = UpstreamConnection(target, self)
         self._opening: asyncio.Task[None] | None = None
-        self._early: list[bytes] | None = []
-        """What came before the endpoint was proven; None afterwards."""
+        self._pending: list[bytes] | None = []
+        """Data received before the endpoint was verified; None afterwards."""
         self._ended = False
         self._lost = False
-        self._left = -1
+        self._last_unsent = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Open the other side; nothing is passed on before that is proven."""
+        """Connect to the endpoint. No data is passed on before it is verified."""
         self.transport = cast(asyncio.Transport, transport)
         self._opening = asyncio.create_task(self._open())
 
@@ -67,126 +67,127 @@ class DownstreamConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await loop.create_connection(lambda: self._far, target.address, target.port)
-                await self._far.proven
+                await loop.create_connection(lambda: self._upstream, target.address, target.port)
+                await self._upstream.proven
         except TimeoutError:
             self.fail(f"no connection within {CONNECT_SECONDS:g} s")
         except (OSError, UntrustedError) as error:
             self.fail(reason(error))
         else:
-            self._go_on()
+            self._start_relaying()
 
-    def _go_on(self) -> None:
-        early, self._early = self._early or [], None
-        for data in early:
-            self._far.send(data)
+    def _start_relaying(self) -> None:
+        pending, self._pending = self._pending or [], None
+        for data in pending:
+            self._upstream.send(data)
         if self._ended:
-            self._far.send_end()
-        if not self._far.is_full:
-            self.read_on()
+            self._upstream.send_end()
+        if not self._upstream.is_full:
+            self.resume_reading()
 
-    def read_on(self) -> None:
-        """Read what NGINX sends, once the endpoint is proven and takes it."""
-        if self._early is None and not self.transport.is_closing():
+    def resume_reading(self) -> None:
+        """Resume reading from NGINX if the endpoint is verified and accepts data."""
+        if self._pending is None and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def fail(self, why: str) -> None:
-        """Give up; NGINX finds its connection closed before an answer, and says 502."""
+        """Log the reason and close both sides. NGINX responds with 502."""
         self._failures.record(self._target.connector.shown, why)
-        self._far.close()
+        self._upstream.close()
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what NGINX sent."""
-        if self._early is None:
-            self._far.send(data)
+        """Pass on data from NGINX."""
+        if self._pending is None:
+            self._upstream.send(data)
         else:
-            # Not paused from the start: uvloop only takes that once it reads.
-            self._early.append(data)
+            # Not paused from the start: uvloop can pause only once it reads.
+            self._pending.append(data)
             self.transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Pass on an end; an endpoint may still answer, unless NGINX does not read either."""
+        """Pass on the end of NGINX's data. The endpoint may still respond unless NGINX stopped
+        reading."""
         if _hung_up(self.transport):
-            self._far.close()
+            self._upstream.close()
             return False
         self._ended = True
-        if self._early is None:
-            self._far.send_end()
+        if self._pending is None:
+            self._upstream.send_end()
         return True
 
     def pause_writing(self) -> None:
-        """NGINX does not take more."""
-        self._far.transport.pause_reading()
+        """Pause reading from the endpoint while NGINX does not read."""
+        self._upstream.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """NGINX takes more."""
-        if not self._far.transport.is_closing():
-            self._far.transport.resume_reading()
+        """Resume reading from the endpoint."""
+        if not self._upstream.transport.is_closing():
+            self._upstream.transport.resume_reading()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """End the other side too."""
+        """Close the endpoint's side."""
         self._lost = True
         if self._opening is not None:
             self._opening.cancel()
-        self._far.close()
-        self.over()
+        self._upstream.close()
+        self.check_end()
 
-    def over(self) -> None:
-        """Say so if both sides are gone."""
-        if self._lost and not self._far.is_open:
+    def check_end(self) -> None:
+        """Call ``on_end`` if both sides are closed."""
+        if self._lost and not self._upstream.is_open:
             self._on_end(self)
 
     def abort(self) -> None:
         """End it now, whatever was not sent."""
-        self._far.abort()
+        self._upstream.abort()
         self.transport.abort()
 
-    def look(self) -> None:
-        """Abort it if NGINX left and the endpoint has taken nothing since the last look.
+    def abort_if_stalled(self) -> None:
+        """Abort if NGINX left and the endpoint has read nothing since the last call.
 
-        While an endpoint takes nothing, nothing is read, and so no end is seen.
+        While an endpoint does not read, NGINX's data is not read either, so its end is not noticed.
         """
         if not self._lost and (self.transport.is_closing() or not _hung_up(self.transport)):
-            self._left = -1
+            self._last_unsent = -1
             return
-        left, self._left = self._left, self._far.unsent()
-        if left == self._left:
+        before, self._last_unsent = self._last_unsent, self._upstream.unsent()
+        if before == self._last_unsent:
             self.abort()
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """The endpoint's side of a connection. ``proven`` is done when it is whom it should be."""
+    """The endpoint's side of a connection. ``proven`` completes when the endpoint is verified."""
 
     transport: asyncio.Transport
 
-    def __init__(self, target: Target, near: DownstreamConnection) -> None:
+    def __init__(self, target: Target, downstream: DownstreamConnection) -> None:
         self.proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._near = near
+        self._downstream = downstream
         self._names = target.connector.names
         self._received, self._ready = ssl.MemoryBIO(), ssl.MemoryBIO()
         name = target.connector.server_name
         self._tls = target.context.wrap_bio(self._received, self._ready, server_hostname=name)
         self.is_open = False
         self.is_full = False
-        """Whether more is waiting to be sent than should."""
+        """True while the write buffer is above its limit."""
         self._proven = False
-        self._heard = False
+        self._received_data = False
         self._ended = [False, False]
-        """Whether an end was sent, and whether one was received."""
+        """Flags: the end of data was sent; it was received."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake."""
+        """Start the handshake."""
         self.transport = cast(asyncio.Transport, transport)
         self.is_open = True
         self._handshake()
 
     def data_received(self, data: bytes) -> None:
-        """Go on with the handshake, or pass on what the endpoint sent."""
+        """Continue the handshake, or pass on data from the endpoint."""
         self._received.write(data)
         if not self._proven:
             self._handshake()
-        # Never what somebody else says, not even before the connection is closed.
+        # Data of an unverified peer is never passed on, not even before the connection is closed.
         if self._proven:
             self._pass_on()
 
@@ -208,10 +209,10 @@ class UpstreamConnection(asyncio.Protocol):
     def _verify(self) -> None:
         certificate = self._tls.getpeercert() or {}
         if not san_match.matches_any_san(certificate, self._names):
-            wanted = ", ".join(name.value for name in self._names)
+            accepted = ", ".join(name.value for name in self._names)
             raise UntrustedError(
-                f"the certificate has none of the names {wanted}; it has "
-                f"{san_match.shown(certificate)}"
+                f"the certificate has none of the names {accepted}; it has "
+                f"{san_match.format_names(certificate)}"
             )
 
     def _fail_verification(self, error: Exception) -> None:
@@ -222,7 +223,7 @@ class UpstreamConnection(asyncio.Protocol):
         chunks = []
         failure = ""
         try:
-            while chunk := self._tls.read(RECORD):
+            while chunk := self._tls.read(MAX_RECORD_BYTES):
                 chunks.append(chunk)
                 if not self._received.pending and not self._tls.pending():
                     break
@@ -231,27 +232,27 @@ class UpstreamConnection(asyncio.Protocol):
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            # An end without notice is one as well; NGINX takes it so too.
+            # An end without close_notify counts as an end, as in NGINX.
             self._ended[1] = True
         except ssl.SSLError as error:
             failure = reason(error)
         self._flush()
-        self._heard = self._heard or bool(chunks)
-        if chunks and not self._near.transport.is_closing():
-            self._near.transport.write(b"".join(chunks))
+        self._received_data = self._received_data or bool(chunks)
+        if chunks and not self._downstream.transport.is_closing():
+            self._downstream.transport.write(b"".join(chunks))
         if failure:
-            self._near.fail(failure)
+            self._downstream.fail(failure)
         elif self._ended[1]:
             self._end_received()
 
     def _end_received(self) -> None:
         if self._ended[0]:
-            self._near.transport.close()
-        elif not self._near.transport.is_closing():
-            self._near.transport.write_eof()
+            self._downstream.transport.close()
+        elif not self._downstream.transport.is_closing():
+            self._downstream.transport.write_eof()
 
     def send(self, data: bytes) -> None:
-        """Send what NGINX sent."""
+        """Send data from NGINX."""
         if not self.is_open or self._ended[0]:
             return
         view = memoryview(data)
@@ -259,28 +260,28 @@ class UpstreamConnection(asyncio.Protocol):
             while view:
                 view = view[self._tls.write(view) :]
         except ssl.SSLError as error:
-            self._near.fail(reason(error))
+            self._downstream.fail(reason(error))
             return
         self._flush()
 
     def send_end(self) -> None:
-        """Say that nothing more comes; all that was received has been read, so none is lost."""
+        """Send close_notify. All received data has been read before, so none is lost."""
         if not self.is_open or self._ended[0]:
             return
         self._ended[0] = True
-        # It wants to read, since the endpoint has not ended its direction yet.
+        # Raises because the endpoint has not ended its direction yet.
         with contextlib.suppress(ssl.SSLError):
             self._tls.unwrap()
         self._flush()
         if self._ended[1]:
-            self._near.transport.close()
+            self._downstream.transport.close()
 
     def _flush(self) -> None:
         if self._ready.pending and not self.transport.is_closing():
             self.transport.write(self._ready.read())
 
     def eof_received(self) -> bool:
-        """Take the end of the connection for one of what was sent on it."""
+        """Treat the end of the connection as the end of its data."""
         self._received.write_eof()
         self._fail_verification(
             ConnectionResetError("the connection was closed during the handshake")
@@ -290,36 +291,36 @@ class UpstreamConnection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        """The endpoint does not take more."""
+        """Pause reading from NGINX while the endpoint does not read."""
         self.is_full = True
-        self._near.transport.pause_reading()
+        self._downstream.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The endpoint takes more."""
+        """Resume reading from NGINX."""
         self.is_full = False
-        self._near.read_on()
+        self._downstream.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End NGINX's side too, when it has taken what there is."""
+        """Close NGINX's side after it has received all data."""
         self.is_open = False
         self._fail_verification(
             error or ConnectionResetError("the connection was closed during the handshake")
         )
-        if error is not None and self._proven and not self._heard:
-            # As an endpoint does that refuses our certificate, if its reason is lost on the way.
-            self._near.fail(f"the connection was lost before any answer: {reason(error)}")
-        self._near.transport.close()
-        self._near.over()
+        if error is not None and self._proven and not self._received_data:
+            # Typical for an endpoint that rejects the client certificate, if its alert is lost.
+            self._downstream.fail(f"connection lost before any response: {reason(error)}")
+        self._downstream.transport.close()
+        self._downstream.check_end()
 
     def close(self) -> None:
-        """End it, with notice where that is possible."""
+        """Close the connection, with close_notify if possible."""
         self.proven.cancel()
         if self.is_open:
             self.send_end()
             self.transport.close()
 
     def unsent(self) -> int:
-        """How many bytes the endpoint has not taken yet."""
+        """Return the number of bytes not yet sent to the endpoint."""
         return self.transport.get_write_buffer_size() if self.is_open else 0
 
     def abort(self) -> None:
@@ -330,7 +331,7 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 def reason(error: Exception) -> str:
-    """Say what is wrong, without the address, which the message has already."""
+    """Return the error message without the address, which the log entry contains already."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -341,7 +342,7 @@ def reason(error: Exception) -> str:
 
 
 def _hung_up(transport: asyncio.Transport) -> bool:
-    """Whether the peer of a Unix socket closed it, rather than only its direction."""
+    """Return whether the peer of a Unix socket closed it completely."""
     poll = select.poll()
     poll.register(transport.get_extra_info("socket").fileno(), 0)
     return any(event & select.POLLHUP for _, event in poll.poll(0))

@@ -1,4 +1,4 @@
-"""Whether a certificate has one of the names asked for (RFC 9525). Pure."""
+"""Matching of subject alternative names (RFC 9525). No I/O."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from typing import Any
 from gatehouse.sidecars.tls_connector.config import Name
 
 Certificate = Mapping[str, Any]
-"""As ``ssl`` gives it (``getpeercert``)."""
+"""Certificate as returned by ``ssl`` (``getpeercert``)."""
 
 
 def matches_any_san(certificate: Certificate, names: Sequence[Name]) -> bool:
-    """Whether one of ``names`` is a subject alternative name; the common name never counts."""
-    return any(_is(name, kind, value) for kind, value in _names(certificate) for name in names)
+    """Return whether one of ``names`` is a subject alternative name; the common name is ignored."""
+    return any(_matches(name, kind, value) for kind, value in _names(certificate) for name in names)
 
 
-def shown(certificate: Certificate) -> str:
-    """Give a certificate's names for a message. What the peer wrote there may be anything."""
-    found = [f"{kind}:{value}" for kind, value in _names(certificate)]
-    text = ", ".join(found) or "no names"
+def format_names(certificate: Certificate) -> str:
+    """Return a certificate's names for a message, escaped because the peer controls them."""
+    names = [f"{kind}:{value}" for kind, value in _names(certificate)]
+    text = ", ".join(names) or "no names"
     return ascii(text[:300])[1:-1]
 
 
 def _names(certificate: Certificate) -> Sequence[tuple[str, str]]:
-    found: Sequence[tuple[str, str]] = certificate.get("subjectAltName", ())
-    return found
+    names: Sequence[tuple[str, str]] = certificate.get("subjectAltName", ())
+    return names
 
 
-def _is(wanted: Name, kind: str, value: str) -> bool:
-    if wanted.kind == "uri":
-        return kind == "URI" and value == wanted.value
-    return kind == "DNS" and _covers(value.lower(), wanted.value.lower())
+def _matches(name: Name, kind: str, value: str) -> bool:
+    if name.kind == "uri":
+        return kind == "URI" and value == name.value
+    return kind == "DNS" and _dns_matches(value.lower(), name.value.lower())
 
 
-def _covers(presented: str, wanted: str) -> bool:
-    """Whether a name in a certificate is the one wanted, or a wildcard over its first label.
+def _dns_matches(presented: str, name: str) -> bool:
+    """Return whether a certificate's name equals ``name`` or is a wildcard for its first label.
 
-    A wildcard that is wanted is no pattern: only the same wildcard is the same name.
+    A wildcard in ``name`` is not a pattern: it only matches the same wildcard.
     """
-    if presented == wanted:
+    if presented == name:
         return True
     star, _, parent = presented.partition(".")
-    label, _, rest = wanted.partition(".")
-    # As OpenSSL: no wildcard stands for all names under a top-level domain.
+    label, _, rest = name.partition(".")
+    # As in OpenSSL, a wildcard does not match all names below a top-level domain.
     return star == "*" and "." in parent and rest == parent and label not in ("", "*")

@@ -1,14 +1,17 @@
 """The node of a one-machine cluster: kubelet, kube-proxy and load balancer in one process.
 
-:mod:`~gatehouse.standalone.node.load_balancer_ips` and :mod:`~gatehouse.standalone.node.pods`
-decide,
-:mod:`~gatehouse.standalone.node.volumes` puts files where containers look for them,
-:mod:`~gatehouse.standalone.node.runner` keeps one Pod's process running,
-:mod:`~gatehouse.standalone.node.probes` asks it how it is, and
-:mod:`~gatehouse.standalone.node.node` watches objects and connects them: it runs the data planes
-that have their Service's address as their own. All other Pods are those of
-:mod:`~gatehouse.standalone.node.user_pods`, if an image stands for them, each in a network of
-:mod:`~gatehouse.standalone.node.pod_networks`; :mod:`~gatehouse.standalone.node.service_proxy`
-leads
-Services to them. This is no general container runtime.
+Not a general container runtime.
+
+- :mod:`~gatehouse.standalone.node.node`: watches objects and runs data planes, which use the
+  address of their Service themselves; :mod:`~gatehouse.standalone.node.trust` decides which.
+- :mod:`~gatehouse.standalone.node.user_pods`: runs all other Pods whose image is in
+  :mod:`~gatehouse.standalone.node.images`, each in a network of
+  :mod:`~gatehouse.standalone.node.pod_networks`.
+- :mod:`~gatehouse.standalone.node.service_proxy`: forwards Service addresses to Pods.
+- :mod:`~gatehouse.standalone.node.load_balancer_ips`: addresses of Services of type LoadBalancer.
+- :mod:`~gatehouse.standalone.node.pods`: Pods of workloads, environments and statuses. No I/O.
+- :mod:`~gatehouse.standalone.node.runner`: keeps the process of one Pod running, with
+  :mod:`~gatehouse.standalone.node.volumes`, :mod:`~gatehouse.standalone.node.probes`,
+  :mod:`~gatehouse.standalone.node.lifecycle` hooks, their :mod:`~gatehouse.standalone.node.exec`
+  and the :mod:`~gatehouse.standalone.node.log_index`.
 """

@@ -1,4 +1,4 @@
-"""Commands beside a container's process: what hooks and probes run."""
+"""Commands beside a container's process, used by hooks and probes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import subprocess
 from collections.abc import Callable, Sequence
 
 Start = Callable[[Sequence[str]], subprocess.Popen[bytes]]
-"""Starts words beside the container's process, with its environment."""
+"""Starts a command beside the container's process, with its environment."""
 
 
 async def run(start: Start, command: Sequence[str]) -> int:
-    """Run a command to its end, and give its status; one that is not waited for is killed.
+    """Run a command and return its exit status. It is killed if the caller is cancelled.
 
     Raises OSError if it cannot be started.
     """

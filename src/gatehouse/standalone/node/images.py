@@ -1,4 +1,4 @@
-"""Which images this machine can run, each as a command of its own."""
+"""Images that this machine can run, each as a local command."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 
 
 class Image(msgspec.Struct, frozen=True):
-    """What stands for an image."""
+    """Local substitute of an image."""
 
     command: tuple[str, ...]
-    """The entry point; a container's ``command`` takes its place, its ``args`` follow."""
+    """Entry point. A container's ``command`` replaces it; its ``args`` are appended."""
     env: dict[str, str] = {}
 
 
@@ -21,11 +21,11 @@ Images = Mapping[str, Image]
 
 
 class ImagesError(Exception):
-    """A file of images that cannot be used; the message says why."""
+    """Raised if a file of images is invalid; the message names the error."""
 
 
 def load(path: Path) -> dict[str, Image]:
-    """Read ``image: {command: [...], env: {...}}``; an image may be named without its tag."""
+    """Read ``image: {command: [...], env: {...}}``; tags are optional. Raises ImagesError."""
     try:
         return msgspec.yaml.decode(path.read_bytes(), type=dict[str, Image])
     except OSError as error:
@@ -35,7 +35,7 @@ def load(path: Path) -> dict[str, Image]:
 
 
 def find(images: Images, pod: Mapping[str, Any]) -> Image | None:
-    """Give what runs a Pod; None if it has another image, or more containers than one."""
+    """Return the image of a Pod; None if it is unknown or the Pod has several containers."""
     spec = pod.get("spec", {})
     containers: list[dict[str, Any]] = list(spec.get("containers") or ())
     if len(containers) != 1 or spec.get("initContainers"):
@@ -47,6 +47,6 @@ def find(images: Images, pod: Mapping[str, Any]) -> Image | None:
     return images.get(name) or images.get(untagged)
 
 
-def words(image: Image, container: Mapping[str, Any]) -> list[str]:
-    """Give what to start for a container."""
+def command_line(image: Image, container: Mapping[str, Any]) -> list[str]:
+    """Return the command line of a container."""
     return [*(container.get("command") or image.command), *(container.get("args") or ())]

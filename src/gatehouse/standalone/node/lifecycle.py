@@ -1,4 +1,4 @@
-"""What a container asks to be done before it is told to end (``lifecycle.preStop``)."""
+"""The ``lifecycle.preStop`` hook of a container."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gatehouse.standalone.node import exec, pods
 log = structlog.get_logger("gatehouse.node")
 
 
-async def before_end(pod: Mapping[str, Any], address: str, start: exec.Start) -> None:
-    """Do what the first container asks for, and wait for it; failures are logged, as in Kubernetes.
+async def run_pre_stop(pod: Mapping[str, Any], address: str, start: exec.Start) -> None:
+    """Run the preStop hook of the first container. Failures are logged, as in Kubernetes.
 
-    The caller limits the time.
+    The caller must limit the time.
     """
     container = pod["spec"]["containers"][0]
     match (container.get("lifecycle") or {}).get("preStop"):
@@ -25,8 +25,8 @@ async def before_end(pod: Mapping[str, Any], address: str, start: exec.Start) ->
             await asyncio.sleep(seconds)
         case {"exec": {"command": command}}:
             await _run(start, command)
-        case {"httpGet": asked}:
-            await _get(pods.url(container, asked, address))
+        case {"httpGet": http_get}:
+            await _get(pods.url(container, http_get, address))
 
 
 async def _run(start: exec.Start, command: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Loopback addresses for Services of type LoadBalancer: stable, distinct, of one pool. Pure."""
+"""Allocation of stable loopback addresses to Services of type LoadBalancer. No I/O."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ Network = ipaddress.IPv4Network
 
 
 class PoolExhausted(Exception):
-    """More Services than addresses; the message names the Service left without."""
+    """More Services than addresses; the message names the Service without address."""
 
 
 def assign(services: Mapping[Name, Mapping[str, Any]], pool: Network) -> dict[Name, str]:
-    """Give every LoadBalancer Service its address.
+    """Return the address of every Service of type LoadBalancer.
 
-    What a status already says stays, the older Service first where two say the same. One that asks
-    for an address gets that or none. A new address follows from the Service's name, so that it is
-    the same after starting from nothing.
+    Addresses in statuses stay; the older Service wins a conflict. A Service that requests an
+    address gets that or none. A new address derives from the Service's name, so that it is the
+    same in a new installation.
     Raises PoolExhausted.
     """
-    balanced = {
+    load_balancers = {
         name: service
         for name, service in services.items()
         if service.get("spec", {}).get("type") == "LoadBalancer"
     }
-    ordered = sorted(balanced, key=lambda name: (_created(balanced[name]), name))
-    given: dict[Name, str] = {}
+    ordered = sorted(load_balancers, key=lambda name: (_created(load_balancers[name]), name))
+    assigned: dict[Name, str] = {}
     taken: set[str] = set()
     for name in ordered:
-        address = wanted(balanced[name]) or ingress(balanced[name])
+        address = requested(load_balancers[name]) or ingress(load_balancers[name])
         if address and address not in taken and _within(address, pool):
-            given[name] = address
+            assigned[name] = address
             taken.add(address)
     for name in ordered:
-        if name not in given and not wanted(balanced[name]):
-            given[name] = _free(name, taken, pool)
-            taken.add(given[name])
-    return given
+        if name not in assigned and not requested(load_balancers[name]):
+            assigned[name] = _free(name, taken, pool)
+            taken.add(assigned[name])
+    return assigned
 
 
-def wanted(service: Mapping[str, Any]) -> str:
-    """Give the address that a Service asks for; empty if any will do."""
+def requested(service: Mapping[str, Any]) -> str:
+    """Return the address that a Service requests; empty if any."""
     return str(service.get("spec", {}).get("loadBalancerIP") or "")
 
 
 def ingress(service: Mapping[str, Any]) -> str:
-    """Give the address that a Service's status says; empty if none."""
+    """Return the address in a Service's status; empty if none."""
     entries = service.get("status", {}).get("loadBalancer", {}).get("ingress") or [{}]
     return str(entries[0].get("ip", ""))
 
 
 def _free(name: Name, taken: Iterable[str], pool: Network) -> str:
-    # Neither the network's own address nor the broadcast one.
+    # Without network and broadcast address.
     usable = pool.num_addresses - 2
     start = int.from_bytes(hashlib.sha256("/".join(name).encode()).digest()[:8], "big") % usable
     for offset in range(usable):
         address = str(pool.network_address + 1 + (start + offset) % usable)
         if address not in taken:
             return address
-    raise PoolExhausted(f"no address in {pool} is left for Service {'/'.join(name)}")
+    raise PoolExhausted(f"no free address in {pool} for Service {'/'.join(name)}")
 
 
 def _within(address: str, pool: Network) -> bool:

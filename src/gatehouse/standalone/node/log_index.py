@@ -1,6 +1,6 @@
-"""When which part of a Pod's log was written, for ``kubectl logs --since``.
+"""Index of a Pod's log by time, for ``kubectl logs --since``.
 
-The process writes its log by itself, so that it outlives the node; the node notes how long it is.
+The process writes its log itself, so that it survives the node. The node records the log's size.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ import time
 from pathlib import Path
 
 INDEX = "log.index"
-"""Beside the log: lines of a time (seconds since 1970) and the log's length then."""
+"""File beside the log, with lines of a Unix time in seconds and the log's size in bytes."""
 
-EVERY = 0.05
+POLL_SECONDS = 0.05
+"""Interval in seconds between reads of the log's size."""
 
 
 async def index(log: Path) -> None:
-    """Note the length of a log for ever, whenever it has grown."""
-    path, noted = log.with_name(INDEX), -1
+    """Record the size of a log whenever it has changed, until cancelled."""
+    path, recorded = log.with_name(INDEX), -1
     while True:
         size = _size(log)
-        if size < noted:
+        if size < recorded:
             path.unlink(missing_ok=True)
-        if size != noted:
+        if size != recorded:
             with path.open("a") as file:
                 file.write(f"{time.time():.3f} {size}\n")
-            noted = size
-        await asyncio.sleep(EVERY)
+            recorded = size
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def _size(log: Path) -> int:

@@ -1,4 +1,4 @@
-"""The node process: watches Services, data planes' workloads and Pods; the machine follows."""
+"""The node process: watches Services, workloads of data planes and Pods, and runs them."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ log = structlog.get_logger("gatehouse.node")
 Name = tuple[str, str]
 
 RETRY_SECONDS = 1.0
-"""Seconds until a round that the API server refused is tried again."""
+"""Delay in seconds before a failed pass is repeated."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How the node runs."""
+    """Options of the node."""
 
     kubeconfig: Path
     directory: Path
     pool: str
-    """CIDR of the loopback addresses given to Services."""
+    """CIDR of the loopback addresses of Services."""
     nginx: str
-    """Path of the NGINX binary of the data planes."""
+    """Path of the NGINX binary for data planes."""
     name: str = "local"
     images: Images = {}
-    """The images of users' Pods that this machine can run."""
+    """Images of users' Pods that this machine can run."""
     pod_network: str = "10.244.0.0/16"
-    """Addresses of users' Pods."""
+    """CIDR of the addresses of users' Pods."""
 
 
 class Node:
-    """Everything the node knows; rounds of :meth:`_round` make the world follow."""
+    """State of the node; each :meth:`_reconcile` pass reconciles the machine with it."""
 
     def __init__(self, client: kube.Client, options: Options) -> None:
         self._client = client
         self._options = options
         self._pool = ipaddress.IPv4Network(options.pool)
-        self._woken = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._runners: dict[Name, tuple[PodRunner, asyncio.Task[None]]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
-        """By the address that is free afterwards."""
+        """By the address that is free when the task is done."""
         networks = PodNetworks(options.pod_network)
-        self._workloads = UserPods(
+        self._user_pods = UserPods(
             client, options.name, options.directory, options.images, networks
         )
-        self._forwarding = ServiceProxy(networks)
-        self._refused: dict[str, str] = {}
-        """Why workloads are not run as data planes, by uid."""
+        self._service_proxy = ServiceProxy(networks)
+        self._denied_reasons: dict[str, str] = {}
+        """Why workloads are not run as data planes, by UID."""
         kinds = (
             *(resources.SERVICES, resources.DEPLOYMENTS, resources.PODS),
             *(resources.GATEWAYS, resources.GATEWAY_CLASSES),
@@ -73,134 +73,137 @@ class Node:
         self._informers = {
             kind.kind: Informer(client, kind, on_changes=self._on_changes) for kind in kinds
         }
-        # An installation may not let its node see these: it has none then.
+        # An installation may forbid its node to list these; then there are none.
         for kind in (resources.DAEMON_SETS, resources.ENDPOINT_SLICES):
             self._informers[kind.kind] = Informer(
-                client, kind, on_changes=self._on_changes, optional=True, patience=1
+                client, kind, on_changes=self._on_changes, optional=True, max_forbidden=1
             )
 
     def _on_changes(self, _: Resource, __: Mapping[Name, Any]) -> None:
-        self._woken.set()
-        self._workloads.wake()
-        self._forwarding.wake()
+        self._wake_up.set()
+        self._user_pods.wake()
+        self._service_proxy.wake()
 
     async def run(self, group: asyncio.TaskGroup) -> None:
-        """Follow the objects for ever."""
+        """Reconcile until cancelled."""
         for informer in self._informers.values():
             group.create_task(informer.run())
         for informer in self._informers.values():
             await informer.synced.wait()
-        group.create_task(self._workloads.run(self._informers["Pod"].objects))
+        group.create_task(self._user_pods.run(self._informers["Pod"].objects))
         if self._options.images:
             services = self._informers["Service"].objects
             slices = self._informers[resources.ENDPOINT_SLICES.kind].objects
-            group.create_task(self._forwarding.run(services, slices))
+            group.create_task(self._service_proxy.run(services, slices))
         log.info("ready", pool=str(self._pool), nginx=self._options.nginx)
         while True:
-            await self._woken.wait()
-            self._woken.clear()
+            await self._wake_up.wait()
+            self._wake_up.clear()
             try:
-                await self._round()
+                await self._reconcile()
             except kube.Conflict:
-                # The informer is behind; what it still has to bring wakes us.
-                asyncio.get_running_loop().call_later(0.1, self._woken.set)
+                # The informer is stale; its next change triggers a pass, too.
+                asyncio.get_running_loop().call_later(0.1, self._wake_up.set)
             except (kube.ApiError, load_balancer_ips.PoolExhausted) as error:
-                log.warning("round interrupted", error=str(error))
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._woken.set)
+                log.warning("pass failed", error=str(error))
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wake_up.set)
 
     def leave(self) -> None:
-        """Stop watching over the Pods; their processes go on."""
-        self._workloads.leave()
+        """Stop supervising Pods; their processes keep running."""
+        self._user_pods.leave()
         for _, task in self._runners.values():
             task.cancel()
 
     async def end(self) -> None:
-        """End every Pod's process."""
+        """Terminate the processes of all Pods."""
         self.leave()
-        await self._forwarding.close()
-        await self._workloads.end()
+        await self._service_proxy.close()
+        await self._user_pods.end()
         running = (runner.end() for runner, _ in self._runners.values())
         await asyncio.gather(*running, *self._ending.values())
 
-    async def _round(self) -> None:
-        given = load_balancer_ips.assign(self._informers["Service"].objects, self._pool)
-        await self._balance(given)
-        wanted = self._wanted(given)
-        for name in self._runners.keys() - wanted.keys():
+    async def _reconcile(self) -> None:
+        addresses = load_balancer_ips.assign(self._informers["Service"].objects, self._pool)
+        await self._write_addresses(addresses)
+        desired = self._desired_pods(addresses)
+        for name in self._runners.keys() - desired.keys():
             self._retire(name)
-        for name, (workload, pod, address) in wanted.items():
-            await self._host(name, pod, address)
+        for name, (workload, pod, address) in desired.items():
+            await self._ensure_running(name, pod, address)
             await self._report(name, workload, address)
-        await self._remove_strays(set(wanted))
+        await self._delete_strays(set(desired))
 
-    async def _balance(self, given: Mapping[Name, str]) -> None:
+    async def _write_addresses(self, addresses: Mapping[Name, str]) -> None:
         for name, service in list(self._informers["Service"].objects.items()):
-            # One whose wish cannot be met loses what it had.
-            address = given.get(name, "")
+            # A Service whose requested address is not available loses its address.
+            address = addresses.get(name, "")
             if load_balancer_ips.ingress(service) == address:
                 continue
             status = {"loadBalancer": {"ingress": [{"ip": address}] if address else []}}
             await self._client.update_status(
                 resources.SERVICES, {**service, "status": {**service.get("status", {}), **status}}
             )
-            log.info("address given", service="/".join(name), address=address)
+            log.info("address assigned", service="/".join(name), address=address)
 
-    def _wanted(
-        self, given: Mapping[Name, str]
+    def _desired_pods(
+        self, addresses: Mapping[Name, str]
     ) -> dict[Name, tuple[Mapping[str, Any], pods.Object, str]]:
-        """Give the Pods that are to run: one per workload whose Service has its address."""
-        wanted: dict[Name, tuple[Mapping[str, Any], pods.Object, str]] = {}
+        """Return the Pods to run: one per workload whose Service has an address."""
+        desired: dict[Name, tuple[Mapping[str, Any], pods.Object, str]] = {}
         holders: dict[str, Name] = {}
         for (namespace, _), workload in self._data_planes():
-            address = given.get((namespace, pods.service_of(workload)))
+            address = addresses.get((namespace, pods.service_of(workload)))
             if address is None or workload["spec"].get("replicas", 1) < 1:
                 continue
             pod = pods.pod_for(workload, self._options.name)
             name = (namespace, pod["metadata"]["name"])
-            other = holders.get(address)
-            if other is not None:
-                # A DaemonSet takes a Deployment's place, or the other way around: whoever runs
-                # stays until what asks for it is gone.
+            current_holder = holders.get(address)
+            if current_holder is not None:
+                # A DaemonSet replaces a Deployment, or vice versa: the running Pod stays until its
+                # workload is deleted.
                 if name not in self._runners:
                     continue
-                del wanted[other]
+                del desired[current_holder]
             holders[address] = name
-            wanted[name] = (workload, pod, address)
-        return wanted
+            desired[name] = (workload, pod, address)
+        return desired
 
     def _data_planes(self) -> Iterator[tuple[Name, Mapping[str, Any]]]:
-        refused: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for kind in (resources.DEPLOYMENTS, resources.DAEMON_SETS):
             for name, workload in self._informers[kind.kind].objects.items():
                 metadata = workload["metadata"]
-                ours = (metadata.get("labels") or {}).get(pods.MANAGED_BY[0]) == pods.MANAGED_BY[1]
-                if not ours or metadata.get("deletionTimestamp"):
+                label, manager = pods.MANAGED_BY
+                managed = (metadata.get("labels") or {}).get(label) == manager
+                if not managed or metadata.get("deletionTimestamp"):
                     continue
-                if why := self._refusal(workload):
-                    refused[metadata["uid"]] = why
-                    if self._refused.get(metadata["uid"]) != why:
-                        where = f"{kind.kind} {'/'.join(name)}"
-                        log.warning("workload is not run", workload=where, reason=why)
+                if reason := self._refusal(workload):
+                    reasons[metadata["uid"]] = reason
+                    if self._denied_reasons.get(metadata["uid"]) != reason:
+                        workload_name = f"{kind.kind} {'/'.join(name)}"
+                        log.warning("workload not run", workload=workload_name, reason=reason)
                 else:
                     yield name, workload
-        self._refused = refused
+        self._denied_reasons = reasons
 
     def _refusal(self, workload: Mapping[str, Any]) -> str:
         """Return why a workload must not run as a data plane; empty if it may."""
 
         def has_run() -> bool:
-            made = pods.pod_for(workload, self._options.name)["metadata"]
-            where = pods.directory(self._options.directory, made["namespace"], made["name"])
-            return where.exists()
+            metadata = pods.pod_for(workload, self._options.name)["metadata"]
+            directory = pods.directory(
+                self._options.directory, metadata["namespace"], metadata["name"]
+            )
+            return directory.exists()
 
         gateways = self._informers[resources.GATEWAYS.kind].objects
         classes = self._informers[resources.GATEWAY_CLASSES.kind].objects
         return trust.refusal(workload, gateways, classes, has_run)
 
-    async def _host(self, name: Name, pod: pods.Object, address: str) -> None:
-        """See to it that the Pod exists and its process is kept running."""
+    async def _ensure_running(self, name: Name, pod: pods.Object, address: str) -> None:
+        """Create the Pod if needed and supervise its process."""
         if address in self._ending:
-            # Two cannot listen on one address; the end of the other wakes us.
+            # Two processes cannot listen on one address; the exit of the other triggers a pass.
             return
         current = self._informers["Pod"].objects.get(name)
         if current is None:
@@ -210,7 +213,7 @@ class Node:
                 current = await self._client.get(resources.PODS, name[1], namespace=name[0])
         known = self._runners.get(name)
         if current["metadata"].get("deletionTimestamp"):
-            # Somebody deletes it: the process ends, the next round makes another.
+            # It is being deleted: the process ends and the next pass creates another Pod.
             if known is None:
                 await self._delete(name)
             else:
@@ -227,7 +230,7 @@ class Node:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         own = pods.with_identity(pod, current)
         runner = PodRunner(
-            self._client, own, address, directory, self._launch(own), self._woken.set
+            self._client, own, address, directory, self._launch(own), self._wake_up.set
         )
         task = asyncio.create_task(runner.run())
         task.add_done_callback(lambda done: self._on_runner_end(name, done))
@@ -241,16 +244,16 @@ class Node:
         return Launch(tuple(words), build=build, env=env)
 
     def _on_runner_end(self, name: Name, task: asyncio.Task[None]) -> None:
-        """A runner ends by being cancelled; one that fails is made anew with the next round."""
+        """Remove a runner that failed; the next pass creates a new one."""
         if task.cancelled() or task.exception() is None:
             return
         log.error("runner failed", pod="/".join(name), error=repr(task.exception()))
         if self._runners.get(name, (None, None))[1] is task:
             del self._runners[name]
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._woken.set)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wake_up.set)
 
     def _retire(self, name: Name, *, keep_object: bool = False) -> None:
-        """End a Pod's process, which may take long, without others waiting for that."""
+        """Terminate a Pod's process in the background, since that may take long."""
         runner, task = self._runners.pop(name)
         task.cancel()
         ending = asyncio.create_task(self._finish(name, runner, keep_object))
@@ -259,17 +262,17 @@ class Node:
     async def _finish(self, name: Name, runner: PodRunner, keep_object: bool) -> None:
         try:
             await runner.end()
-            log.info("ended", pod="/".join(name))
+            log.info("process terminated", pod="/".join(name))
             if not keep_object:
                 await self._delete(name)
         except kube.ApiError as error:
-            log.warning("Pod not removed", pod="/".join(name), error=str(error))
+            log.warning("Pod not deleted", pod="/".join(name), error=str(error))
         finally:
             self._ending.pop(runner.address, None)
-            self._woken.set()
+            self._wake_up.set()
 
     async def _delete(self, name: Name) -> None:
-        """Remove a Pod whose process has ended."""
+        """Delete a Pod whose process has exited."""
         try:
             await self._client.delete(resources.PODS, name[1], namespace=name[0], grace=0)
         except kube.NotFound:
@@ -293,28 +296,28 @@ class Node:
         if workload.get("status") != status:
             await self._client.update_status(resource, {**workload, "status": status})
 
-    async def _remove_strays(self, wanted: set[Name]) -> None:
-        """Remove Pods of ours that nothing asks for, such as those of an earlier template."""
+    async def _delete_strays(self, desired: set[Name]) -> None:
+        """Delete Pods of data planes that are not desired, such as those of an old template."""
         for name, pod in list(self._informers["Pod"].objects.items()):
-            ours = pods.has_service_address(pod)
-            here = pod.get("spec", {}).get("nodeName") == self._options.name
-            going = (pod.get("status") or {}).get("podIP", "") in self._ending
-            if not ours or not here or going or name in wanted:
+            is_data_plane = pods.has_service_address(pod)
+            on_this_node = pod.get("spec", {}).get("nodeName") == self._options.name
+            terminating = (pod.get("status") or {}).get("podIP", "") in self._ending
+            if not is_data_plane or not on_this_node or terminating or name in desired:
                 continue
             directory = pods.directory(self._options.directory, *name)
             if directory.exists():
-                # An earlier node process started it; end what still runs.
+                # Started by an earlier node process; terminate it if it still runs.
                 await PodRunner(self._client, pod, "", directory, Launch(()), lambda: None).end()
             await self._delete(name)
 
 
 async def run(options: Options, stop: asyncio.Event, leave: asyncio.Event) -> None:
-    """Run until told to stop, which ends every data plane, or to leave, which ends none."""
+    """Run until ``stop``, which terminates all data planes, or ``leave``, which keeps them."""
     async with kube.Client.from_kubeconfig(options.kubeconfig) as client:
         node = Node(client, options)
         stopped, left = asyncio.create_task(stop.wait()), asyncio.create_task(leave.wait())
         async with asyncio.TaskGroup() as group:
-            live = group.create_task(_probe_loop(node))
+            live = group.create_task(_run_node(node))
             await asyncio.wait({stopped, left, live}, return_when=asyncio.FIRST_COMPLETED)
             live.cancel()
             stopped.cancel()
@@ -326,6 +329,6 @@ async def run(options: Options, stop: asyncio.Event, leave: asyncio.Event) -> No
             node.leave()
 
 
-async def _probe_loop(node: Node) -> None:
+async def _run_node(node: Node) -> None:
     async with asyncio.TaskGroup() as group:
         await node.run(group)

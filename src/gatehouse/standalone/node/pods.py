@@ -1,4 +1,4 @@
-"""From a Deployment to its Pod, and from a Pod to the environment of its process. Pure."""
+"""Pods of workloads, environments of their processes, and statuses. No I/O."""
 
 from __future__ import annotations
 
@@ -14,59 +14,62 @@ import msgspec
 Object = dict[str, Any]
 
 MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
-"""Label of data planes, and of everything else that is Gatehouse's own."""
+"""Label of data planes and of all other objects managed by Gatehouse."""
 
 SERVICE_ANNOTATION = "gatehouse.dev/service-name"
-"""Names the Service whose address is the Pod's own."""
+"""Annotation with the Service whose address the Pod uses itself."""
 
 IDENTITY = "uid"
-"""File in the directory of a user's Pod: whose it is, so that a node that finds it knows."""
+"""File in the directory of a user's Pod with the Pod's UID, for later node processes."""
 
 _FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """What a runner knows of its Pod's process."""
+    """State of a Pod's process."""
 
     running: bool = False
     started: bool = False
-    """Whether it runs, and its startup probe said so, if it has one."""
+    """Whether it runs and its startup probe, if any, has succeeded."""
     ready: bool = False
     restarts: int = 0
     reason: str = "ContainerCreating"
     message: str = ""
     since: str = ""
-    """When the process started, RFC 3339; empty if it does not run."""
+    """Start time of the process (RFC 3339); empty if it does not run."""
 
 
 def service_of(deployment: Mapping[str, Any]) -> str:
-    """Give the name of the Service whose address the Pod gets; empty if it asks for none."""
+    """Return the name of the Service whose address the Pod uses; empty if none."""
     annotations = deployment["spec"]["template"].get("metadata", {}).get("annotations") or {}
     return str(annotations.get(SERVICE_ANNOTATION, ""))
 
 
 def has_service_address(pod: Mapping[str, Any]) -> bool:
-    """Whether a Pod is a data plane that has its Service's address as its own."""
+    """Return whether a Pod is a data plane that uses the address of its Service."""
     metadata = pod["metadata"]
-    ours = (metadata.get("labels") or {}).get(MANAGED_BY[0]) == MANAGED_BY[1]
-    return ours and bool((metadata.get("annotations") or {}).get(SERVICE_ANNOTATION))
+    managed = (metadata.get("labels") or {}).get(MANAGED_BY[0]) == MANAGED_BY[1]
+    return managed and bool((metadata.get("annotations") or {}).get(SERVICE_ANNOTATION))
 
 
 def pod_for(deployment: Mapping[str, Any], node: str) -> Object:
-    """Give the Pod of a Deployment or DaemonSet. Its name follows from that and the template."""
+    """Return the Pod of a Deployment or DaemonSet. Its name derives from owner and template."""
     metadata, template = deployment["metadata"], deployment["spec"]["template"]
-    shape = hashlib.sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:10]
-    identity = hashlib.sha256(f"{metadata['uid']}/{shape}".encode()).hexdigest()[:5]
-    # 253 is the longest name; what is cut off is in the hashes already.
-    name = f"{metadata['name'][:230]}-{shape}-{identity}"
+    template_hash = hashlib.sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:10]
+    identity = hashlib.sha256(f"{metadata['uid']}/{template_hash}".encode()).hexdigest()[:5]
+    # Names have at most 253 characters; the hashes include the rest.
+    name = f"{metadata['name'][:230]}-{template_hash}-{identity}"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": name,
             "namespace": metadata["namespace"],
-            "labels": {**template["metadata"].get("labels", {}), "pod-template-hash": shape},
+            "labels": {
+                **template["metadata"].get("labels", {}),
+                "pod-template-hash": template_hash,
+            },
             "annotations": dict(template["metadata"].get("annotations") or {}),
             "ownerReferences": [
                 {
@@ -90,44 +93,44 @@ def with_identity(pod: Object, stored: Mapping[str, Any]) -> Object:
     command, probes, volumes and the metadata that the environment refers to, is taken from ``pod``.
     """
     metadata = {**stored["metadata"], **pod["metadata"]}
-    found = {**pod, "metadata": metadata}
-    return {**found, "status": stored["status"]} if "status" in stored else found
+    result = {**pod, "metadata": metadata}
+    return {**result, "status": stored["status"]} if "status" in stored else result
 
 
 def directory(node: Path, namespace: str, name: str) -> Path:
-    """Give the directory of a Pod's files. Short: NGINX's sockets in it may have 107 bytes."""
+    """Return the directory of a Pod. Its path is short: socket paths have at most 107 bytes."""
     return node / "pods" / hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()[:12]
 
 
 def log_file(node: Path, namespace: str, name: str) -> Path:
-    """Give the file that a Pod's process writes to."""
+    """Return the log file of a Pod's process."""
     return directory(node, namespace, name) / "log"
 
 
 def environment(pod: Mapping[str, Any], address: str) -> dict[str, str]:
-    """Give the container's environment: values, field references, ``$(NAME)`` expanded.
+    """Return the container's environment: values, field references, ``$(NAME)`` expanded.
 
-    As the Kubernetes API says of ``env``: a name refers to what stands before it, ``$$`` is ``$``,
-    and an unknown name stays as it is written.
+    As in the Kubernetes API of ``env``: a name refers to earlier entries, ``$$`` is ``$``, and
+    references to unknown names stay unchanged.
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for entry in pod["spec"]["containers"][0].get("env") or ():
         path = _field_path(entry)
-        value = _field(pod, address, path) or "" if path else expand(entry.get("value"), found)
-        found[entry["name"]] = value
-    return found
+        value = _field(pod, address, path) or "" if path else expand(entry.get("value"), variables)
+        variables[entry["name"]] = value
+    return variables
 
 
-def unserved(pod: Mapping[str, Any]) -> str:
-    """Name the first part of a container's environment that this node cannot give; or nothing."""
+def unsupported_environment(pod: Mapping[str, Any]) -> str:
+    """Return the first unsupported part of a container's environment; empty if there is none."""
     container = pod["spec"]["containers"][0]
     if container.get("envFrom"):
-        return "envFrom is not served by this node"
+        return "envFrom is not supported by this node"
     for entry in container.get("env") or ():
         path = _field_path(entry)
         if entry.get("valueFrom") and (not path or _field(pod, "", path) is None):
             source = f"field {path}" if path else next(iter(entry["valueFrom"]))
-            return f"env {entry['name']}: {source} is not served by this node"
+            return f"env {entry['name']}: {source} is not supported by this node"
     return ""
 
 
@@ -137,7 +140,7 @@ def _field_path(entry: Mapping[str, Any]) -> str:
 
 
 def _field(pod: Mapping[str, Any], address: str, path: str) -> str | None:
-    """Give the value of a field of a Pod; None for one that is not served."""
+    """Return the value of a field of a Pod; None if the field is not supported."""
     metadata = pod["metadata"]
     if match := _FIELD.fullmatch(path):
         return str((metadata.get(match[1]) or {}).get(match[2], ""))
@@ -154,7 +157,7 @@ def _field(pod: Mapping[str, Any], address: str, path: str) -> str | None:
 
 
 def expand(value: str | None, known: Mapping[str, str]) -> str:
-    """Replace ``$(NAME)`` by what is known; ``$$`` is ``$``."""
+    """Expand ``$(NAME)`` for known names; ``$$`` is ``$``."""
 
     def replace(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -165,39 +168,42 @@ def expand(value: str | None, known: Mapping[str, str]) -> str:
 
 
 def relocate(value: str, mounts: Mapping[str, str]) -> str:
-    """Replace the mount path that ``value`` begins with by the directory that stands for it."""
+    """Replace a mount path at the start of ``value`` by the directory of the volume."""
     for path in sorted(mounts, key=len, reverse=True):
         if value == path or value.startswith(f"{path}/"):
             return mounts[path] + value[len(path) :]
     return value
 
 
-def url(container: Mapping[str, Any], asked: Mapping[str, Any], address: str) -> str:
-    """Give the URL of an ``httpGet``; its port may be the name of one of the container's."""
-    number = port(container, asked["port"])
-    scheme = str(asked.get("scheme", "http")).lower()
-    return f"{scheme}://{asked.get('host') or address}:{number}{asked.get('path', '/')}"
+def url(container: Mapping[str, Any], http_get: Mapping[str, Any], address: str) -> str:
+    """Return the URL of an ``httpGet``, whose port may be a container port name."""
+    number = port(container, http_get["port"])
+    scheme = str(http_get.get("scheme", "http")).lower()
+    return f"{scheme}://{http_get.get('host') or address}:{number}{http_get.get('path', '/')}"
 
 
-def port(container: Mapping[str, Any], asked: int | str) -> int | str:
-    """Give the number of a port, which may be the name of one of the container's."""
-    numbers = {each.get("name"): each["containerPort"] for each in container.get("ports") or ()}
-    found: int | str = numbers.get(asked, asked)
-    return found
+def port(container: Mapping[str, Any], name_or_number: int | str) -> int | str:
+    """Return the number of a port, which may be a container port name."""
+    numbers = {
+        container_port.get("name"): container_port["containerPort"]
+        for container_port in container.get("ports") or ()
+    }
+    number: int | str = numbers.get(name_or_number, name_or_number)
+    return number
 
 
 def grace(pod: Mapping[str, Any], default: float) -> float:
-    """Give the seconds that a Pod has to end."""
+    """Return the termination grace period of a Pod in seconds."""
     return float(pod["spec"].get("terminationGracePeriodSeconds", default))
 
 
 def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: datetime) -> Object:
-    """Give the status of the Pod as a kubelet would; times are kept while nothing turned."""
+    """Return the status of the Pod as a kubelet would. Times stay until conditions change."""
     container = pod["spec"]["containers"][0]
-    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    timestamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     before = {c["type"]: c for c in pod.get("status", {}).get("conditions", ())}
     waiting = {"reason": state.reason, "message": state.message}
-    wanted = {
+    conditions = {
         "PodScheduled": True,
         "Initialized": True,
         "ContainersReady": state.ready,
@@ -206,9 +212,10 @@ def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: date
     return {
         "phase": "Running" if state.running else "Pending",
         **({"hostIP": address, "podIP": address, "podIPs": [{"ip": address}]} if address else {}),
-        "startTime": pod.get("status", {}).get("startTime") or moment,
+        "startTime": pod.get("status", {}).get("startTime") or timestamp,
         "conditions": [
-            _condition(kind, holds, before.get(kind), moment) for kind, holds in wanted.items()
+            _condition(kind, holds, before.get(kind), timestamp)
+            for kind, holds in conditions.items()
         ],
         "containerStatuses": [
             {
@@ -227,7 +234,7 @@ def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: date
 
 
 def known_condition(pod: Mapping[str, Any], now: datetime) -> Condition:
-    """Give what a Pod's status says of its process, for a node that finds that running."""
+    """Return the state in a Pod's status, for a node that adopts the running process."""
     status = _container_status(pod)
     running = (status.get("state") or {}).get("running") or {}
     return Condition(
@@ -240,51 +247,53 @@ def known_condition(pod: Mapping[str, Any], now: datetime) -> Condition:
 
 
 def restarts(pod: Mapping[str, Any]) -> int:
-    """Give how often a Pod's process was started again, as its status says."""
+    """Return the restart count in a Pod's status."""
     return int(_container_status(pod).get("restartCount", 0))
 
 
 def _container_status(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(
+    status: Mapping[str, Any] = next(
         iter((pod.get("status") or {}).get("containerStatuses") or ()), {}
     )
-    return found
+    return status
 
 
 def unscheduled_status(pod: Mapping[str, Any], message: str, now: datetime) -> Object:
-    """Give the status of a Pod that this node would take if the machine allowed it."""
+    """Return the status of a Pod that this machine does not allow to run."""
     status = pod.get("status") or {}
     before = {c["type"]: c for c in status.get("conditions") or ()}
-    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = _condition("PodScheduled", False, before.get("PodScheduled"), moment)
-    said = {"reason": "Unschedulable", "message": message}
-    return {**status, "phase": "Pending", "conditions": [condition | said]}
+    timestamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = _condition("PodScheduled", False, before.get("PodScheduled"), timestamp)
+    details = {"reason": "Unschedulable", "message": message}
+    return {**status, "phase": "Pending", "conditions": [condition | details]}
 
 
 def deployment_status(deployment: Mapping[str, Any], ready: bool, now: datetime) -> Object:
-    """Give the status of a Deployment of which this node runs one replica."""
-    asked = deployment["spec"].get("replicas", 1)
-    running = min(asked, 1)
-    enough = ready or asked == 0
-    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return the status of a Deployment of which this node runs one replica."""
+    replicas = deployment["spec"].get("replicas", 1)
+    running = min(replicas, 1)
+    is_available = ready or replicas == 0
+    timestamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     before = {c["type"]: c for c in deployment.get("status", {}).get("conditions", ())}
-    available = _condition("Available", enough, before.get("Available"), moment)
-    available["reason"] = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
-    if asked > 1:
-        available["message"] = f"one machine runs one replica of the {asked} asked for"
+    available = _condition("Available", is_available, before.get("Available"), timestamp)
+    available["reason"] = (
+        "MinimumReplicasAvailable" if is_available else "MinimumReplicasUnavailable"
+    )
+    if replicas > 1:
+        available["message"] = f"one machine runs only one of {replicas} replicas"
     return {
         "observedGeneration": deployment["metadata"].get("generation", 0),
         "replicas": running,
         "updatedReplicas": running,
         "readyReplicas": int(ready),
         "availableReplicas": int(ready),
-        "unavailableReplicas": asked - int(ready),
+        "unavailableReplicas": replicas - int(ready),
         "conditions": [available],
     }
 
 
 def daemon_set_status(daemon_set: Mapping[str, Any], ready: bool) -> Object:
-    """Give the status of a DaemonSet, of which this node, the only one, runs its Pod."""
+    """Return the status of a DaemonSet, whose Pod runs on this only node."""
     return {
         "observedGeneration": daemon_set["metadata"].get("generation", 0),
         "currentNumberScheduled": 1,
@@ -297,8 +306,8 @@ def daemon_set_status(daemon_set: Mapping[str, Any], ready: bool) -> Object:
     }
 
 
-def _condition(kind: str, holds: bool, before: Mapping[str, Any] | None, moment: str) -> Object:
+def _condition(kind: str, holds: bool, before: Mapping[str, Any] | None, timestamp: str) -> Object:
     status = "True" if holds else "False"
     same = before is not None and before.get("status") == status
-    changed = before["lastTransitionTime"] if same and before else moment
+    changed = before["lastTransitionTime"] if same and before else timestamp
     return {"type": kind, "status": status, "lastTransitionTime": changed}

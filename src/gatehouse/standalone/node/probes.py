@@ -1,7 +1,7 @@
-"""What asks a container whether it has started, lives, and is ready, as a kubelet does.
+"""Startup, liveness and readiness probes of a container, as in a kubelet.
 
-https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes. One thing is
-quicker here: a container that never was ready is asked ten times a second whether it is.
+https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes. One difference:
+a container that has never been ready is probed ten times per second for readiness.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from yarl import URL
 
 from gatehouse.standalone.node import exec, pods
 
-FIRST = 0.1
-"""Seconds between questions to one that never was ready."""
+INITIAL_PERIOD_SECONDS = 0.1
+"""Period in seconds of readiness probes before the container was ready once."""
 
-MOST_REDIRECTS = 10
+MAX_REDIRECTS = 10
 
 
-Ask = Callable[[], Awaitable[str]]
-"""Gives why a probe failed; empty if it did not."""
+Probe = Callable[[], Awaitable[str]]
+"""Returns why a probe failed; empty if it succeeded."""
 
 
 class Timing(msgspec.Struct, frozen=True, rename="camel"):
-    """When a probe is asked, and how often it must say the same."""
+    """Periods and thresholds of a probe."""
 
     initial_delay_seconds: float = 0
     period_seconds: float = 10
@@ -37,181 +37,191 @@ class Timing(msgspec.Struct, frozen=True, rename="camel"):
     success_threshold: int = 1
     failure_threshold: int = 3
     termination_grace_period_seconds: float | None = None
-    """For one that is killed since this probe failed; None: as its Pod says."""
+    """Grace period after a failure of this probe in seconds; None for that of the Pod."""
 
 
 class ProbeCounter:
-    """Turns answers into a verdict, which is another only after so many of the same in a row."""
+    """Turns probe results into a state, which changes after a threshold of equal results."""
 
     def __init__(self, timing: Timing, *, good: bool) -> None:
         self.good = good
         self._timing = timing
-        self._others = 0
+        self._opposite_results = 0
 
-    def take(self, *, good: bool) -> bool:
-        """Take an answer; True if it turned the verdict."""
-        self._others = 0 if good == self.good else self._others + 1
+    def count(self, *, good: bool) -> bool:
+        """Count a result. Return whether it changed the state."""
+        self._opposite_results = 0 if good == self.good else self._opposite_results + 1
         timing = self._timing
-        if self._others < (timing.success_threshold if good else timing.failure_threshold):
+        if self._opposite_results < (
+            timing.success_threshold if good else timing.failure_threshold
+        ):
             return False
-        self.good, self._others = good, 0
+        self.good, self._opposite_results = good, 0
         return True
 
 
 class ProbeCallbacks(msgspec.Struct, frozen=True):
-    """Who is told what the probes of one container found."""
+    """Callbacks for the probe results of one container."""
 
     started: Callable[[], None]
     ready: Callable[[bool], None]
     failed: Callable[[str, float | None], None]
-    """It must end: why, and the seconds that its probe gives it, if it says so."""
+    """Called if the container must be killed, with the reason and the probe's grace period."""
 
 
 async def watch(
     pod: Mapping[str, Any],
     address: str,
     start: exec.Start,
-    told: ProbeCallbacks,
+    callbacks: ProbeCallbacks,
     *,
     started: bool,
     ready: bool,
 ) -> None:
-    """Ask one life of a Pod's container for ever; ``started`` and ``ready``: what is known of it.
+    """Probe a Pod's container until it must be killed; then return.
 
-    Returns when it must end.
+    ``started`` and ``ready``: last known state of the container.
     """
     container = pod["spec"]["containers"][0]
 
-    def probe(name: str) -> tuple[Timing, Ask] | None:
-        stated = container.get(name)
-        if not stated:
+    def probe(name: str) -> tuple[Timing, Probe] | None:
+        spec = container.get(name)
+        if not spec:
             return None
-        timing = timing_of(stated)
-        return timing, _asking(container, stated, address, start, timing.timeout_seconds)
+        timing = timing_of(spec)
+        return timing, _probe_function(container, spec, address, start, timing.timeout_seconds)
 
     startup = None if started else probe("startupProbe")
-    if startup is not None and not await _startup(*startup, told):
+    if startup is not None and not await _startup(*startup, callbacks):
         return
-    told.started()
+    callbacks.started()
     readiness, liveness = probe("readinessProbe"), probe("livenessProbe")
     if readiness is None:
-        told.ready(True)
+        callbacks.ready(True)
     async with asyncio.TaskGroup() as group:
-        asking = group.create_task(_readiness(*readiness, told, ready)) if readiness else None
+        readiness_task = (
+            group.create_task(_readiness(*readiness, callbacks, ready)) if readiness else None
+        )
         if liveness is not None:
-            await _liveness(*liveness, told)
-            if asking is not None:
-                asking.cancel()
+            await _liveness(*liveness, callbacks)
+            if readiness_task is not None:
+                readiness_task.cancel()
 
 
-def timing_of(stated: Mapping[str, Any]) -> Timing:
-    """Read the numbers of a probe; zero means what is usual, as in the Kubernetes API."""
-    zero_is_meant = ("initialDelaySeconds", "terminationGracePeriodSeconds")
-    numbers = {key: value for key, value in stated.items() if value or key in zero_is_meant}
+def timing_of(spec: Mapping[str, Any]) -> Timing:
+    """Parse the timing of a probe. Zero means the default, as in the Kubernetes API."""
+    zero_allowed = ("initialDelaySeconds", "terminationGracePeriodSeconds")
+    numbers = {key: value for key, value in spec.items() if value or key in zero_allowed}
     return msgspec.convert(numbers, Timing)
 
 
-async def _startup(timing: Timing, ask: Ask, told: ProbeCallbacks) -> bool:
-    tally = ProbeCounter(timing, good=False)
+async def _startup(timing: Timing, probe: Probe, callbacks: ProbeCallbacks) -> bool:
+    counter = ProbeCounter(timing, good=False)
     failures = 0
     await asyncio.sleep(timing.initial_delay_seconds)
     while True:
-        reason = await ask()
-        if tally.take(good=not reason):
+        reason = await probe()
+        if counter.count(good=not reason):
             return True
         failures = failures + 1 if reason else 0
         if failures >= timing.failure_threshold:
-            told.failed(f"startup probe: {reason}", timing.termination_grace_period_seconds)
+            callbacks.failed(f"startup probe: {reason}", timing.termination_grace_period_seconds)
             return False
         await asyncio.sleep(timing.period_seconds)
 
 
-async def _liveness(timing: Timing, ask: Ask, told: ProbeCallbacks) -> None:
-    tally = ProbeCounter(timing, good=True)
+async def _liveness(timing: Timing, probe: Probe, callbacks: ProbeCallbacks) -> None:
+    counter = ProbeCounter(timing, good=True)
     await asyncio.sleep(timing.initial_delay_seconds)
     while True:
-        reason = await ask()
-        if tally.take(good=not reason):
-            told.failed(f"liveness probe: {reason}", timing.termination_grace_period_seconds)
+        reason = await probe()
+        if counter.count(good=not reason):
+            callbacks.failed(f"liveness probe: {reason}", timing.termination_grace_period_seconds)
             return
         await asyncio.sleep(timing.period_seconds)
 
 
-async def _readiness(timing: Timing, ask: Ask, told: ProbeCallbacks, ready: bool) -> None:
-    tally = ProbeCounter(timing, good=ready)
+async def _readiness(timing: Timing, probe: Probe, callbacks: ProbeCallbacks, ready: bool) -> None:
+    counter = ProbeCounter(timing, good=ready)
     if not ready:
         await asyncio.sleep(timing.initial_delay_seconds)
-    once = ready
+    was_ready = ready
     while True:
-        if tally.take(good=not await ask()):
-            once = True
-            told.ready(tally.good)
-        await asyncio.sleep(timing.period_seconds if once else min(FIRST, timing.period_seconds))
+        if counter.count(good=not await probe()):
+            was_ready = True
+            callbacks.ready(counter.good)
+        await asyncio.sleep(
+            timing.period_seconds
+            if was_ready
+            else min(INITIAL_PERIOD_SECONDS, timing.period_seconds)
+        )
 
 
-def _asking(
+def _probe_function(
     container: Mapping[str, Any],
-    stated: Mapping[str, Any],
+    spec: Mapping[str, Any],
     address: str,
     start: exec.Start,
     timeout: float,
-) -> Ask:
-    """Give the question that a probe asks."""
+) -> Probe:
+    """Return the function that runs a probe once, with a timeout."""
 
-    async def ask() -> str:
+    async def probe() -> str:
         try:
             async with asyncio.timeout(timeout):
-                return await _once(container, stated, address, start)
+                return await _run_probe(container, spec, address, start)
         except TimeoutError:
-            return f"no answer within {timeout:g} s"
+            return f"timeout after {timeout:g} s"
         except (aiohttp.ClientError, grpc.aio.AioRpcError, OSError) as error:
             return str(error) or type(error).__name__
 
-    return ask
+    return probe
 
 
-async def _once(
-    container: Mapping[str, Any], stated: Mapping[str, Any], address: str, start: exec.Start
+async def _run_probe(
+    container: Mapping[str, Any], spec: Mapping[str, Any], address: str, start: exec.Start
 ) -> str:
-    """Ask once; gives why it failed. Raises what a failed connection raises."""
-    match stated:
-        case {"httpGet": asked}:
-            headers = {each["name"]: each["value"] for each in asked.get("httpHeaders") or ()}
-            return await _get(pods.url(container, asked, address), headers)
-        case {"tcpSocket": asked}:
-            port = pods.port(container, asked["port"])
-            _, writer = await asyncio.open_connection(asked.get("host") or address, port)
+    """Run a probe once. Return why it failed. Raises the exceptions of connections."""
+    match spec:
+        case {"httpGet": action}:
+            headers = {
+                header["name"]: header["value"] for header in action.get("httpHeaders") or ()
+            }
+            return await _get(pods.url(container, action, address), headers)
+        case {"tcpSocket": action}:
+            port = pods.port(container, action["port"])
+            _, writer = await asyncio.open_connection(action.get("host") or address, port)
             writer.close()
         case {"exec": {"command": command}}:
             status = await exec.run(start, command)
-            return f"{command[0]} ended with {status}" if status else ""
-        case {"grpc": asked}:
-            return await _call(f"{address}:{asked['port']}", asked.get("service") or "")
+            return f"{command[0]} exited with status {status}" if status else ""
+        case {"grpc": action}:
+            return await _call(f"{address}:{action['port']}", action.get("service") or "")
     return ""
 
 
 async def _get(url: str, headers: Mapping[str, str]) -> str:
-    """Get a page. Redirects are followed on the same host alone; others are good themselves."""
-    found = {"User-Agent": "kube-probe/gatehouse", **headers}
-    async with aiohttp.ClientSession(headers=found) as session:
-        for _ in range(MOST_REDIRECTS):
-            # Whose certificate it is nobody asks.
+    """Send GET. Redirects are followed on the same host; a redirect elsewhere is a success."""
+    request_headers = {"User-Agent": "kube-probe/gatehouse", **headers}
+    async with aiohttp.ClientSession(headers=request_headers) as session:
+        for _ in range(MAX_REDIRECTS):
+            # Certificates are not verified, as in a kubelet.
             async with session.get(url, ssl=False, allow_redirects=False) as response:
                 if not 200 <= response.status < 400:
                     return f"status {response.status}"
-                place = response.headers.get("Location", "") if response.status >= 300 else ""
-                further = response.url.join(URL(place))
-                if not place or further.host != response.url.host:
+                location = response.headers.get("Location", "") if response.status >= 300 else ""
+                target = response.url.join(URL(location))
+                if not location or target.host != response.url.host:
                     return ""
-                url = str(further)
-    return f"more than {MOST_REDIRECTS} redirects"
+                url = str(target)
+    return f"more than {MAX_REDIRECTS} redirects"
 
 
 async def _call(target: str, service: str) -> str:
     options = (("grpc.enable_http_proxy", 0),)
     async with grpc.aio.insecure_channel(target, options=options) as channel:
-        asked = health_pb2.HealthCheckRequest(service=service)
-        answer = await health_pb2_grpc.HealthStub(channel).Check(asked)
-    if answer.status == health_pb2.HealthCheckResponse.SERVING:
+        request = health_pb2.HealthCheckRequest(service=service)
+        response = await health_pb2_grpc.HealthStub(channel).Check(request)
+    if response.status == health_pb2.HealthCheckResponse.SERVING:
         return ""
-    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))

@@ -1,4 +1,4 @@
-"""Keeps the process of one Pod running: started or adopted, probed, restarted, ended."""
+"""Supervisor of one Pod's process: starts or adopts, probes, restarts and terminates it."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ from gatehouse.standalone.node.volumes import VolumeError, Volumes
 log = structlog.get_logger("gatehouse.node")
 
 RESTART_FIRST, RESTART_LAST = 0.3, 30.0
-"""Seconds before a process that ended is started again."""
+"""Restart back-off in seconds; doubles from the first to the last value."""
 
 RESTART_BACKOFF_RESET_SECONDS = 60.0
-"""A process that lived this many seconds starts again without delay grown by earlier deaths."""
+"""A process that ran for this many seconds resets the restart back-off."""
 
 GRACE_SECONDS = 30.0
-"""Seconds for a graceful end, Kubernetes' default."""
+"""Default termination grace period of Kubernetes in seconds."""
 
 RETRY_SECONDS = 0.3
-"""Seconds until volumes are filled again whose sources are not there yet."""
+"""Delay in seconds before a retry to write volumes with missing sources."""
 
 
 RECORD = "process.json"
-"""In a Pod's directory: which process is its own."""
+"""File in a Pod's directory with the record of its process."""
 
 BUILD = "build"
-"""Beside it: by which version of Gatehouse it was started."""
+"""File beside it with the version of Gatehouse that started the process."""
 
 VOLUMES = "volumes"
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What is started for a Pod."""
+    """Command of a Pod's process."""
 
     argv: tuple[str, ...]
     enter: tuple[str, ...] = ()
-    """Words in front that start it in a network of its own."""
+    """Command prefix that enters its network."""
     env: dict[str, str] = {}
-    """In addition to the container's own environment, which wins. With a PATH, ``gatehouse`` is
-    what is found there, and otherwise what the node itself is of."""
+    """Default environment, overridden by the container's. With a PATH, ``gatehouse`` is looked up
+    there, otherwise it is the installation of the node itself."""
     build: str = ""
-    """Which version of Gatehouse this is: a process of another is replaced. Empty: none of ours."""
+    """Version of Gatehouse; a process of another is replaced. Empty for other programs."""
 
 
 class PodRunner:
-    """One Pod. ``on_change`` is called whenever :attr:`state` changed."""
+    """Runs one Pod. ``on_change`` is called whenever :attr:`state` has changed."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class PodRunner:
         self._process: process_records.Record | None = None
         self._ending = asyncio.Event()
         if process_records.recorded(self._record) is not None:
-            # What it was is not forgotten by another node: traffic goes on.
+            # Keep the state that an earlier node process reported: traffic continues.
             self.state = pods.known_condition(pod, datetime.now(UTC))
 
     async def run(self) -> None:
-        """Keep the process running until cancelled, which leaves it running."""
+        """Supervise the process until cancelled; the process itself keeps running then."""
         await self._fill()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervise())
@@ -95,23 +95,23 @@ class PodRunner:
             group.create_task(log_index.index(self._directory / "log"))
 
     async def end(self, grace: float | None = None) -> None:
-        """End the process as its Pod asks for, and remove the Pod's directory.
+        """Terminate the process as its Pod specifies, and delete the Pod's directory.
 
-        ``grace``: seconds for all of that; None: as the Pod says.
+        ``grace``: grace period in seconds; None for that of the Pod.
         """
         self._ending.set()
-        await clear(self._directory, await self._before_end(grace), self._process)
+        await clear(self._directory, await self._pre_stop(grace), self._process)
 
-    async def _before_end(self, grace: float | None) -> float:
-        """Do what comes before the end; gives the seconds that are left for the end itself."""
-        left = pods.grace(self.pod, GRACE_SECONDS) if grace is None else grace
-        began = time.monotonic()
+    async def _pre_stop(self, grace: float | None) -> float:
+        """Run the preStop hook. Return the remaining grace period in seconds."""
+        total = pods.grace(self.pod, GRACE_SECONDS) if grace is None else grace
+        started = time.monotonic()
         if self._process is not None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await lifecycle.before_end(self.pod, self.address, self._spawn)
-        # As in Kubernetes, two seconds more where what came before took everything.
-        return max(2.0, left - (time.monotonic() - began))
+                async with asyncio.timeout(total):
+                    await lifecycle.run_pre_stop(self.pod, self.address, self._spawn)
+        # As in Kubernetes, at least two seconds if the hook used up the grace period.
+        return max(2.0, total - (time.monotonic() - started))
 
     async def _fill(self) -> None:
         while True:
@@ -125,7 +125,7 @@ class PodRunner:
 
     async def _refresh(self) -> None:
         while True:
-            # A ConfigMap may change as well; a kubelet looks once a minute.
+            # ConfigMaps may change, too; a kubelet also reads them once per minute.
             await asyncio.sleep(min(60.0, self._volumes.refresh_in))
             await self._fill()
 
@@ -133,7 +133,7 @@ class PodRunner:
         delay, restarts = RESTART_FIRST, pods.restarts(self.pod)
         process = await self._adopt()
         while not self._ending.is_set():
-            begun = time.monotonic()
+            started_at = time.monotonic()
             if process is None:
                 process = self._start()
                 since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -141,14 +141,14 @@ class PodRunner:
                     running=True, started=False, ready=False, restarts=restarts, since=since
                 )
             self._process = process
-            why = await self._live(process)
+            reason = await self._probe_until_exit(process)
             if self._ending.is_set():
                 return
             self._process, process, restarts = None, None, restarts + 1
-            if time.monotonic() - begun > RESTART_BACKOFF_RESET_SECONDS:
+            if time.monotonic() - started_at > RESTART_BACKOFF_RESET_SECONDS:
                 delay = RESTART_FIRST
-            message = f"{why or 'the process ended'}; it is started again in {delay:g} s"
-            log.warning("ended", pod=self.pod["metadata"]["name"], restarts=restarts)
+            message = f"{reason or 'process exited'}; restarting in {delay:g} s"
+            log.warning("process exited", pod=self.pod["metadata"]["name"], restarts=restarts)
             self._set_state(
                 started=False,
                 ready=False,
@@ -160,16 +160,16 @@ class PodRunner:
             delay = min(RESTART_LAST, delay * 2)
 
     async def _adopt(self) -> process_records.Record | None:
-        """Give the process that runs already, unless it is of another build."""
+        """Return the running process, unless it has another build."""
         process = process_records.recorded(self._record)
         if process is None:
             return None
         name, build = self.pod["metadata"]["name"], _read(self._directory / BUILD)
         if not self._launch.build or build == self._launch.build:
-            log.info("adopted", pod=name, pid=process.pid)
+            log.info("process adopted", pod=name, pid=process.pid)
             return process
-        log.info("upgraded", pod=name, before=build, now=self._launch.build)
-        # Not asked to end, which would end the proxy too: the next agent adopts that.
+        log.info("process replaced after upgrade", pod=name, before=build, now=self._launch.build)
+        # SIGTERM would terminate the proxy, too. After SIGKILL the next agent adopts it.
         process.signal(signal.SIGKILL)
         await process_records.ended(process)
         return None
@@ -180,23 +180,23 @@ class PodRunner:
         (self._directory / BUILD).write_text(self._launch.build)
         return process_records.record(child.pid, self._record)
 
-    def _spawn(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _spawn(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         log_file = self._directory / "log"
         if log_file.exists() and log_file.stat().st_size > 10_000_000:
             log_file.replace(log_file.with_name("log.1"))
         with log_file.open("ab") as output:
-            return self._popen(words, output)
+            return self._popen(arguments, output)
 
-    def _spawn_quietly(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        return self._popen(words, subprocess.DEVNULL)
+    def _spawn_quietly(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        return self._popen(arguments, subprocess.DEVNULL)
 
-    def _popen(self, words: Sequence[str], output: IO[bytes] | int) -> subprocess.Popen[bytes]:
+    def _popen(self, arguments: Sequence[str], output: IO[bytes] | int) -> subprocess.Popen[bytes]:
         mounts = self._volumes.mounts()
         environment = self._launch.env | {
             name: pods.relocate(value, mounts)
             for name, value in pods.environment(self.pod, self.address).items()
         }
-        command = [pods.relocate(word, mounts) for word in words]
+        command = [pods.relocate(word, mounts) for word in arguments]
         if command[:1] == ["gatehouse"] and "PATH" not in self._launch.env:
             command[:1] = [sys.executable, "-m", "gatehouse"]
         return subprocess.Popen(
@@ -208,41 +208,43 @@ class PodRunner:
             start_new_session=True,
         )
 
-    async def _live(self, process: process_records.Record) -> str:
-        """Probe a process until it ends; gives why it had to, if a probe wanted that."""
+    async def _probe_until_exit(self, process: process_records.Record) -> str:
+        """Probe a process until it exits. Return why a probe failed; empty if none did."""
         reasons: list[tuple[str, float | None]] = []
-        told = probes.ProbeCallbacks(
+        callbacks = probes.ProbeCallbacks(
             started=lambda: self._set_state(started=True),
             ready=lambda ready: self._set_state(ready=ready),
             failed=lambda reason, grace: reasons.append((reason, grace)),
         )
-        known = self.state
-        watching = asyncio.create_task(
+        state = self.state
+        probing = asyncio.create_task(
             probes.watch(
-                *(self.pod, self.address, self._spawn_quietly, told),
-                started=known.started,
-                ready=known.ready,
+                *(self.pod, self.address, self._spawn_quietly, callbacks),
+                started=state.started,
+                ready=state.ready,
             )
         )
-        gone = asyncio.create_task(process_records.ended(process))
+        exited = asyncio.create_task(process_records.ended(process))
         try:
-            await asyncio.wait({watching, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if watching.done():
-                watching.result()
-            if reasons and not gone.done():
+            await asyncio.wait({probing, exited}, return_when=asyncio.FIRST_COMPLETED)
+            if probing.done():
+                probing.result()
+            if reasons and not exited.done():
                 await self._kill(process, *reasons[0])
-            await gone
+            await exited
         finally:
-            for task in (watching, gone):
+            for task in (probing, exited):
                 task.cancel()
-            await asyncio.gather(watching, gone, return_exceptions=True)
+            await asyncio.gather(probing, exited, return_exceptions=True)
         return reasons[0][0] if reasons else ""
 
-    async def _kill(self, process: process_records.Record, why: str, grace: float | None) -> None:
-        """End a process that its probes have given up, as its Pod asks for."""
-        log.warning("killed", pod=self.pod["metadata"]["name"], reason=why)
+    async def _kill(
+        self, process: process_records.Record, reason: str, grace: float | None
+    ) -> None:
+        """Terminate a process after a failed probe, as its Pod specifies."""
+        log.warning("process killed", pod=self.pod["metadata"]["name"], reason=reason)
         self._set_state(ready=False)
-        await _terminate(process, await self._before_end(grace))
+        await _terminate(process, await self._pre_stop(grace))
 
     def _set_state(self, **changes: Any) -> None:
         if "running" not in changes and "reason" in changes:
@@ -256,7 +258,7 @@ class PodRunner:
 async def clear(
     directory: Path, grace: float = GRACE_SECONDS, process: process_records.Record | None = None
 ) -> None:
-    """End what runs for a Pod's directory, by this node or one before it, and remove that."""
+    """Terminate the process of a Pod's directory, also of an earlier node, and delete it."""
     process = process or process_records.recorded(directory / RECORD)
     if process is not None:
         await _terminate(process, grace)
@@ -290,12 +292,12 @@ _CHILDREN: list[subprocess.Popen[bytes]] = []
 
 
 def _reap(child: subprocess.Popen[bytes]) -> None:
-    """Remember a child, and wait for those that ended, so that none stays a zombie."""
+    """Record a child and reap exited ones, so that none stays a zombie."""
     _CHILDREN[:] = [other for other in _CHILDREN if other.poll() is None]
     _CHILDREN.append(child)
 
 
 def _inherited() -> dict[str, str]:
-    """Give what a local process needs of our own environment; the rest is the Pod's."""
-    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
-    return {name: os.environ[name] for name in kept if name in os.environ}
+    """Return the part of the node's environment that local processes need."""
+    names = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
+    return {name: os.environ[name] for name in names if name in os.environ}

@@ -1,8 +1,8 @@
-"""Services' addresses lead to Pods: what a cluster's nodes do, by the kernel's nftables.
+"""Service proxy (the role of kube-proxy) with nftables rules.
 
-Connections to a Service's cluster address, or to that of its load balancer, go to one of its ready
-Pods by chance, and stay there however the Pods change. They come from this machine or from Pods,
-and Pods see them come from the bridge. Pods beyond this machine's network are not led to.
+A connection to the cluster IP or load balancer IP of a Service goes to a random ready Pod and stays
+there. Clients are this machine and its Pods; Pods see the address of the bridge as source. Pods
+outside this machine's network are not supported.
 """
 
 from __future__ import annotations
@@ -30,46 +30,48 @@ _SETTINGS = Path("/proc/sys/net/ipv4/conf")
 _BALANCED = "LoadBalancer"
 
 RETRY_SECONDS = 1.0
-"""Seconds until what failed is tried again."""
+"""Delay in seconds before a failed update is repeated."""
 
 
 class Rule(msgspec.Struct, frozen=True, order=True):
-    """Where connections to one address and port go."""
+    """Targets of connections to one address and port."""
 
     address: str
     port: int
     protocol: str
     """tcp or udp."""
     targets: tuple[Target, ...]
-    """Empty: nobody answers, which clients are to learn at once."""
+    """If empty, connections are rejected immediately."""
 
 
-def rules(services: Objects, slices: Objects, ours: Callable[[str], bool]) -> tuple[Rule, ...]:
-    """Give what is to be led where; ``ours`` says which Pods' addresses can be led to."""
+def rules(services: Objects, slices: Objects, is_local: Callable[[str], bool]) -> tuple[Rule, ...]:
+    """Return the rules for Services. ``is_local`` returns whether an address is a local Pod's."""
     by_service: dict[Name, list[Mapping[str, Any]]] = {}
-    for (namespace, _), each in slices.items():
-        service = (each["metadata"].get("labels") or {}).get(SERVICE_LABEL, "")
-        by_service.setdefault((namespace, service), []).append(each)
-    found = (
+    for (namespace, _), endpoint_slice in slices.items():
+        service = (endpoint_slice["metadata"].get("labels") or {}).get(SERVICE_LABEL, "")
+        by_service.setdefault((namespace, service), []).append(endpoint_slice)
+    result = (
         rule
         for name, service in services.items()
-        for rule in _of_service(service, by_service.get(name, []), ours)
+        for rule in _of_service(service, by_service.get(name, []), is_local)
     )
-    return tuple(sorted(found))
+    return tuple(sorted(result))
 
 
 def _of_service(
-    service: Mapping[str, Any], slices: list[Mapping[str, Any]], ours: Callable[[str], bool]
+    service: Mapping[str, Any], slices: list[Mapping[str, Any]], is_local: Callable[[str], bool]
 ) -> Iterator[Rule]:
     spec = service.get("spec", {})
     if not spec.get("selector"):
         return
     for port in spec.get("ports") or ():
-        everyone = [target for each in slices for target in _targets(each, port)]
-        if any(not ours(address) for (address, _), _, _ in everyone):
-            # A data plane that has the Service's address as its own, for one.
+        endpoints = [
+            target for endpoint_slice in slices for target in _targets(endpoint_slice, port)
+        ]
+        if any(not is_local(address) for (address, _), _, _ in endpoints):
+            # For example a data plane that uses the Service's address itself.
             continue
-        targets = tuple(sorted(set(_chosen(everyone))))
+        targets = tuple(sorted(set(_selected_targets(endpoints))))
         for address in _addresses(service):
             protocol = str(port.get("protocol", "TCP")).lower()
             yield Rule(address, int(port["port"]), protocol, targets)
@@ -86,13 +88,15 @@ def _addresses(service: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _targets(
-    each: Mapping[str, Any], port: Mapping[str, Any]
+    endpoint_slice: Mapping[str, Any], port: Mapping[str, Any]
 ) -> Iterator[tuple[Target, bool, bool]]:
-    """Give a slice's endpoints for a port: whether each is ready, and whether it still serves."""
+    """Yield a slice's endpoints for a port, each with ready and serving-while-terminating."""
     numbers = [
-        p["port"] for p in each.get("ports") or () if p.get("name", "") == port.get("name", "")
+        slice_port["port"]
+        for slice_port in endpoint_slice.get("ports") or ()
+        if slice_port.get("name", "") == port.get("name", "")
     ]
-    for endpoint in (each.get("endpoints") or ()) if numbers else ():
+    for endpoint in (endpoint_slice.get("endpoints") or ()) if numbers else ():
         conditions = endpoint.get("conditions") or {}
         for address in endpoint["addresses"]:
             yield (
@@ -102,17 +106,17 @@ def _targets(
             )
 
 
-def _chosen(everyone: Iterable[tuple[Target, bool, bool]]) -> list[Target]:
-    """Give those that are ready; where there is none, those that serve until they end."""
-    known = list(everyone)
-    ready = [target for target, is_ready, _ in known if is_ready]
-    return ready or [target for target, _, lingers in known if lingers]
+def _selected_targets(endpoints: Iterable[tuple[Target, bool, bool]]) -> list[Target]:
+    """Return the ready targets; if there are none, those that serve while terminating."""
+    all_endpoints = list(endpoints)
+    ready = [target for target, is_ready, _ in all_endpoints if is_ready]
+    return ready or [target for target, _, is_draining in all_endpoints if is_draining]
 
 
-def ruleset(table: str, bridge: str, wanted: Iterable[Rule]) -> str:
-    """Give the input of ``nft`` that has a table do just that, in one step.
+def ruleset(table: str, bridge: str, rules: Iterable[Rule]) -> str:
+    """Return the input of ``nft`` that replaces the rules of a table atomically.
 
-    Base chains are never made anew: connections that were led already must not be let go of.
+    Base chains are never recreated, so that existing connections keep their translation.
     """
     lines = [
         f"add table ip {table}",
@@ -135,18 +139,18 @@ def ruleset(table: str, bridge: str, wanted: Iterable[Rule]) -> str:
             )
         ),
     ]
-    for rule in wanted:
-        to = f"ip daddr {rule.address} {rule.protocol} dport {rule.port}"
+    for rule in rules:
+        match = f"ip daddr {rule.address} {rule.protocol} dport {rule.port}"
         if rule.targets:
             choices = ", ".join(
                 f"{number} : {address} . {port}"
                 for number, (address, port) in enumerate(rule.targets)
             )
-            by_chance = f"numgen random mod {len(rule.targets)} map {{ {choices} }}"
-            lines.append(f"add rule ip {table} services {to} dnat to {by_chance}")
+            random_target = f"numgen random mod {len(rule.targets)} map {{ {choices} }}"
+            lines.append(f"add rule ip {table} services {match} dnat to {random_target}")
         else:
-            how = " with tcp reset" if rule.protocol == "tcp" else ""
-            lines.append(f"add rule ip {table} nobody {to} reject{how}")
+            reject_type = " with tcp reset" if rule.protocol == "tcp" else ""
+            lines.append(f"add rule ip {table} nobody {match} reject{reject_type}")
     lines += [
         f"add rule ip {table} from-here jump services",
         f'add rule ip {table} from-pods iifname "{bridge}" jump services',
@@ -158,79 +162,79 @@ def ruleset(table: str, bridge: str, wanted: Iterable[Rule]) -> str:
 
 
 class ServiceProxy:
-    """The kernel's rules of one Pod network."""
+    """Writes the nftables rules of one Pod network."""
 
     def __init__(self, networks: PodNetworks) -> None:
         self._networks = networks
         self._table = networks.bridge
-        self._known: tuple[Rule, ...] | None = None
-        self._said = ""
-        self._woken = asyncio.Event()
+        self._written: tuple[Rule, ...] | None = None
+        self._last_error = ""
+        self._wake_up = asyncio.Event()
 
     @property
-    def trouble(self) -> str:
-        """Why this machine cannot do it; empty if it can."""
-        if self._networks.trouble:
-            return self._networks.trouble
-        return "" if shutil.which("nft") else "the command nft (package nftables) is missing"
+    def unavailable_reason(self) -> str:
+        """Return why this machine cannot forward Services; empty if it can."""
+        if self._networks.unavailable_reason:
+            return self._networks.unavailable_reason
+        return "" if shutil.which("nft") else "command nft (package nftables) not found"
 
     def wake(self) -> None:
-        """Look again: Services or their Pods changed."""
-        self._woken.set()
+        """Update the rules soon. Call this when Services or their Pods changed."""
+        self._wake_up.set()
 
     async def run(self, services: Objects, slices: Objects) -> None:
-        """Follow the objects for ever."""
-        if self.trouble:
-            log.warning("Services are not led to their Pods", reason=self.trouble)
+        """Update the rules until cancelled."""
+        if self.unavailable_reason:
+            log.warning("Services not forwarded to Pods", reason=self.unavailable_reason)
             return
         self.wake()
         while True:
-            await self._woken.wait()
-            self._woken.clear()
+            await self._wake_up.wait()
+            self._wake_up.clear()
             if not await self.follow(services, slices):
                 asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wake)
 
     async def follow(self, services: Objects, slices: Objects) -> bool:
-        """Have the kernel follow; False, after a word in the log, if it cannot."""
-        wanted = rules(services, slices, self._networks.contains)
-        if wanted == self._known:
+        """Update the kernel's rules. Return whether that succeeded; errors are logged."""
+        desired = rules(services, slices, self._networks.contains)
+        if desired == self._written:
             return True
         try:
             await self._networks.prepare()
             self._permit()
-            await _nft(ruleset(self._table, self._networks.bridge, wanted))
+            await _nft(ruleset(self._table, self._networks.bridge, desired))
         except (NetworkError, OSError) as error:
-            if str(error) != self._said:
-                log.warning("Services are not led to their Pods", reason=str(error))
-            self._said, self._known = str(error), None
+            if str(error) != self._last_error:
+                log.warning("Service rules not updated", error=str(error))
+            self._last_error, self._written = str(error), None
             return False
-        self._said, self._known = "", wanted
+        self._last_error, self._written = "", desired
         return True
 
     async def close(self) -> None:
-        """Remove the rules."""
-        if self._known is None:
+        """Delete the rules."""
+        if self._written is None:
             return
-        self._known = None
+        self._written = None
         try:
             await _nft(f"delete table ip {self._table}\n")
         except (NetworkError, OSError) as error:
-            log.warning("rules for Services not removed", error=str(error))
+            log.warning("Service rules not deleted", error=str(error))
 
     def _permit(self) -> None:
-        """Allow what only this bridge needs: forwarding, and answers to loopback addresses."""
+        """Enable forwarding and routing of loopback addresses for this bridge."""
         for name in ("forwarding", "route_localnet"):
             (_SETTINGS / self._networks.bridge / name).write_text("1")
 
 
 async def _nft(text: str) -> None:
-    """Run ``nft``. Raises NetworkError with what it complained of, or OSError."""
+    """Run ``nft``. Raises NetworkError with its error output, or OSError."""
     process = await asyncio.create_subprocess_exec(
         *("nft", "-f", "-"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await process.communicate(text.encode())
+    _, errors = await process.communicate(text.encode())
     if process.returncode:
-        raise NetworkError(f"nft: {said.decode(errors='replace').strip()}")
+        raise NetworkError(f"nft: {errors.decode(errors='replace').strip()}")

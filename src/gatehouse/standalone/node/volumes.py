@@ -13,15 +13,15 @@ from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
 REFRESH_AT = 0.8
-"""A token is replaced after this share of its life, as a kubelet does."""
+"""Fraction of a token's lifetime after which it is replaced, as in a kubelet."""
 
 
 class VolumeError(Exception):
-    """A volume cannot be filled yet; the message names it and what is missing."""
+    """Raised if a volume cannot be written yet; the message names it and the missing object."""
 
 
 class Volumes:
-    """The volumes of one Pod, under one directory."""
+    """Volumes of one Pod, as directories under one directory."""
 
     def __init__(self, client: kube.Client, pod: Mapping[str, Any], directory: Path) -> None:
         self._client = client
@@ -30,7 +30,7 @@ class Volumes:
         self._refresh_at = float("inf")
 
     def mounts(self) -> dict[str, str]:
-        """Give, for each mount path, the directory that stands for it."""
+        """Return the directory of each mount path."""
         container = self._pod["spec"]["containers"][0]
         return {
             mount["mountPath"]: str(self._directory / mount["name"])
@@ -39,13 +39,13 @@ class Volumes:
 
     @property
     def refresh_in(self) -> float:
-        """Seconds until :meth:`fill` is due again."""
+        """Return the seconds until :meth:`fill` is due again."""
         return max(0.0, self._refresh_at - time.monotonic())
 
     async def fill(self) -> None:
-        """Write every volume; what is there already is replaced file by file, atomically.
+        """Write all volumes; existing files are replaced atomically one by one.
 
-        Raises VolumeError, or kube.ApiError.
+        Raises VolumeError if an object is missing, or kube.ApiError.
         """
         self._refresh_at = float("inf")
         for volume in self._pod["spec"].get("volumes") or ():
@@ -59,12 +59,14 @@ class Volumes:
             case {"configMap": {"name": name} as source}:
                 found = await self._object(resources.CONFIG_MAPS, name, volume["name"])
                 texts = found.get("data") or {}
-                return _chosen({k: t.encode() for k, t in texts.items()}, source, volume["name"])
+                return _selected_files(
+                    {k: t.encode() for k, t in texts.items()}, source, volume["name"]
+                )
             case {"secret": {"secretName": name} as source}:
                 found = await self._object(resources.SECRETS, name, volume["name"])
                 data = found.get("data") or {}
                 content = {key: base64.b64decode(value) for key, value in data.items()}
-                return _chosen(content, source, volume["name"])
+                return _selected_files(content, source, volume["name"])
             case {"projected": {"sources": sources}}:
                 return {
                     source["serviceAccountToken"]["path"]: await self._token(
@@ -75,7 +77,7 @@ class Volumes:
                 }
             case {"emptyDir": _}:
                 return {}
-        raise VolumeError(f"volume {volume['name']}: a kind that this node does not have")
+        raise VolumeError(f"volume {volume['name']}: type not supported by this node")
 
     async def _object(
         self, resource: resources.Resource, name: str, volume: str
@@ -85,7 +87,7 @@ class Volumes:
             return await self._client.get(resource, name, namespace=namespace)
         except kube.NotFound as error:
             missing = f"{resource.kind} {namespace}/{name}"
-            raise VolumeError(f"volume {volume}: {missing} does not exist") from error
+            raise VolumeError(f"volume {volume}: {missing} not found") from error
 
     async def _token(self, source: Mapping[str, Any]) -> bytes:
         metadata = self._pod["metadata"]
@@ -103,18 +105,20 @@ class Volumes:
         return token.encode()
 
 
-def _chosen(content: dict[str, bytes], source: Mapping[str, Any], volume: str) -> dict[str, bytes]:
-    """Give the files that ``items`` ask for, or all. Raises VolumeError."""
+def _selected_files(
+    content: dict[str, bytes], source: Mapping[str, Any], volume: str
+) -> dict[str, bytes]:
+    """Return the files selected by ``items``, or all. Raises VolumeError."""
     if not source.get("items"):
         return content
-    found = {}
+    files = {}
     for item in source["items"]:
         if item["key"] not in content:
-            raise VolumeError(f"volume {volume}: there is no key {item['key']}")
+            raise VolumeError(f"volume {volume}: key {item['key']} not found")
         if ".." in Path(item["path"]).parts or item["path"].startswith("/"):
-            raise VolumeError(f"volume {volume}: path {item['path']} leaves the volume")
-        found[item["path"]] = content[item["key"]]
-    return found
+            raise VolumeError(f"volume {volume}: path {item['path']} must not leave the volume")
+        files[item["path"]] = content[item["key"]]
+    return files
 
 
 def _write(path: Path, content: bytes) -> None:

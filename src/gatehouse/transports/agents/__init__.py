@@ -1,16 +1,16 @@
-"""What the dialects of NGINX agents share.
+"""Parts shared by the protocols of NGINX agents.
 
-- :mod:`~gatehouse.transports.agents.events`: what a session hears, and what it has done.
-- :mod:`~gatehouse.transports.agents.session`: what to tell one instance, and when. Pure.
-- :mod:`~gatehouse.transports.agents.stream`: the way to one instance, however slow it is.
-- :mod:`~gatehouse.transports.agents.main_file`: the file that NGINX begins with.
-- :mod:`~gatehouse.transports.agents.publication`: the bundles of one gateway that may be fetched.
-- :mod:`~gatehouse.transports.agents.fleet`: all gateways, their sessions, and the reports.
-- :mod:`~gatehouse.transports.agents.token_auth`: who a token belongs to, remembered shortly.
-- :mod:`~gatehouse.transports.agents.certificate_auth`: who a certificate belongs to.
-- :mod:`~gatehouse.transports.agents.call_auth`: a call's caller, and the two directions of its
-  stream.
+- :mod:`~gatehouse.transports.agents.events`: input events and effects of a session.
+- :mod:`~gatehouse.transports.agents.session`: state of one instance; decides what to send and
+  when. No I/O.
+- :mod:`~gatehouse.transports.agents.stream`: outgoing messages of one instance's stream.
+- :mod:`~gatehouse.transports.agents.main_file`: generator of the main NGINX configuration file.
+- :mod:`~gatehouse.transports.agents.publication`: file sets of one Gateway that may be fetched.
+- :mod:`~gatehouse.transports.agents.fleet`: sessions and reports of all Gateways.
+- :mod:`~gatehouse.transports.agents.token_auth`: authentication by token, with a cache.
+- :mod:`~gatehouse.transports.agents.certificate_auth`: authentication by client certificate.
+- :mod:`~gatehouse.transports.agents.call_auth`: authorization of calls, and serving a stream.
 
-Never here: wire messages, which are the dialects'; identities taken from what a client says of
-itself. A new decision about an instance goes to ``session``.
+Never here: wire messages, which belong to the protocols, or identities that a client claims without
+proof. A new decision about an instance belongs in ``session``.
 """

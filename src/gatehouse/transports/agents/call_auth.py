@@ -1,4 +1,4 @@
-"""One call of an agent: whose it is, what is not theirs, and the two directions of its stream."""
+"""Authorization of agents' calls, and serving the two directions of a stream."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from gatehouse.transports.agents.token_auth import Denied, Identity, TokenReview
 log = structlog.get_logger("gatehouse.agents")
 
 OWNER_LABEL = "owner-name"
-"""Label by which agents v3 claim to be part of a Deployment: ``namespace_name``."""
+"""Label by which agents v3 claim to belong to a Deployment: ``namespace_name``."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class UnauthorizedRequest(msgspec.Struct, frozen=True):
-    """An agent asked for what belongs to another gateway, and did not get it."""
+    """A denied request for data of another Gateway."""
 
     identity: Identity
     what: str
-    """What it did, such as "asked for a file"; never in its own words, so that few of these differ.
-    """
+    """Action of the agent, such as "asked for a file". Never text from the agent, so that only few
+    of these differ."""
     gateway: str = ""
-    """Whose it is, ``namespace/name``; empty if that is not known."""
+    """``namespace/name`` of the Gateway that has the data; empty if unknown."""
 
 
 Identify = Callable[[Context], Awaitable[Identity]]
-"""Gives whose call it is; raises Denied or Unavailable."""
+"""Returns the identity of a call. Raises Denied or Unavailable."""
 
 
 def by_token(reviews: TokenReviews) -> Identify:
-    """Tell callers by their tokens alone."""
+    """Identify callers only by their tokens."""
     return lambda context: reviews.identify(context.invocation_metadata() or ())
 
 
 def by_certificate(certificates: certificate_auth.CertificateAuthenticator) -> Identify:
-    """Tell callers by the certificates of their connections alone."""
+    """Identify callers only by the certificates of their connections."""
 
     async def identify(context: Context) -> Identity:
         return certificates.identify(context.auth_context())
@@ -55,7 +55,7 @@ def by_certificate(certificates: certificate_auth.CertificateAuthenticator) -> I
 
 
 class CallAuthorizer:
-    """Tells who calls, and ends the calls of those who ask for what is not theirs."""
+    """Identifies callers and denies requests for data of other Gateways."""
 
     def __init__(
         self, identify: Identify, on_trespass: Callable[[UnauthorizedRequest], None]
@@ -64,12 +64,14 @@ class CallAuthorizer:
         self._on_trespass = on_trespass
 
     async def identify(self, context: Context) -> Identity:
-        """Give whose call this is; a call of nobody known, or under a false name, ends here."""
+        """Return the identity of the caller. Abort the call if it is unknown or claims another
+        owner."""
         metadata = tuple(context.invocation_metadata() or ())
         try:
             identity = await self._identify(context)
         except Denied as error:
-            # Only for what is definitely bad: agent v3 of the field does not try again after this.
+            # Only for definitely invalid credentials: NGINX Agent v3 does not retry after this
+            # status.
             log.warning("agent denied", reason=str(error))
             await abort(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
         except Unavailable as error:
@@ -80,32 +82,35 @@ class CallAuthorizer:
     async def check_owner(
         self, context: Context, identity: Identity, claimed: Iterable[str]
     ) -> None:
-        """End the call if it claims another Deployment than the token's; no claim is needed."""
+        """Abort the call if it claims another Deployment than the token's. A claim is optional."""
         for owner in claimed:
             if identity.owner and owner != identity.owner:
-                why = f"the token is one of {identity.owner}, not of {owner} ({OWNER_LABEL})"
+                why = f"the token belongs to {identity.owner}, not to {owner} ({OWNER_LABEL})"
                 await self.deny(context, UnauthorizedRequest(identity, "claimed to be a Pod"), why)
 
-    async def deny(self, context: Context, trespass: UnauthorizedRequest, why: str) -> NoReturn:
-        """End the call, and have it noted."""
+    async def deny(self, context: Context, request: UnauthorizedRequest, why: str) -> NoReturn:
+        """Report an unauthorized request and abort the call with PERMISSION_DENIED."""
         log.warning(
-            "agent refused",
-            gateway=trespass.identity.gateway,
-            instance=trespass.identity.instance,
-            what=trespass.what,
-            of=trespass.gateway,
+            "unauthorized agent request denied",
+            gateway=request.identity.gateway,
+            instance=request.identity.instance,
+            what=request.what,
+            of=request.gateway,
         )
-        self._on_trespass(trespass)
+        self._on_trespass(request)
         await abort(context, grpc.StatusCode.PERMISSION_DENIED, why)
 
-    async def missing(
+    async def abort_not_found(
         self, context: Context, identity: Identity, what: str, holder: str, why: str
     ) -> NoReturn:
-        """End a call for what the caller's gateway has not: forbidden if ``holder`` has it."""
+        """Abort a call for data that the caller's Gateway does not have.
+
+        The status is PERMISSION_DENIED if another Gateway, ``holder``, has it, else NOT_FOUND.
+        """
         if holder:
-            refused = f"{what} of another Gateway than {identity.gateway}, the caller's own"
+            denied = f"{what} of another Gateway than {identity.gateway}, the caller's own"
             await self.deny(
-                context, UnauthorizedRequest(identity, f"asked for {what}", holder), refused
+                context, UnauthorizedRequest(identity, f"asked for {what}", holder), denied
             )
         await abort(context, grpc.StatusCode.NOT_FOUND, why)
 
@@ -120,7 +125,7 @@ def _owners(metadata: Iterable[tuple[str, str | bytes]]) -> list[str]:
 
 @contextlib.contextmanager
 def cancel_at_expiry(identity: Identity, end: Callable[[], object]) -> Iterator[None]:
-    """Call ``end`` when ``identity`` is nobody any more, unless that is left first."""
+    """Call ``end`` when the identity expires, unless the context exits first."""
     if not identity.expires:
         yield
         return
@@ -134,7 +139,7 @@ def cancel_at_expiry(identity: Identity, end: Callable[[], object]) -> Iterator[
 
 
 async def abort(context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
-    """End the call with ``code``."""
+    """Abort the call with status ``code``."""
     await context.abort(code, why)
     raise AssertionError("abort raises")
 
@@ -146,13 +151,15 @@ async def serve_stream(
     read: Callable[[Stream], Coroutine[Any, Any, None]],
     encode: Callable[[Apply], bytes],
 ) -> None:
-    """Serve the stream of ``identity`` until it ends on either side.
+    """Serve the stream of ``identity`` until either side ends it.
 
-    ``read`` takes in what comes; ``encode`` writes a request to apply in the dialect's words.
+    ``read`` processes incoming messages; ``encode`` serialises a request to apply.
     """
     stream = fleet.open(identity)
     if stream is None:
-        await abort(context, grpc.StatusCode.UNAVAILABLE, "older streams have not ended yet")
+        await abort(
+            context, grpc.StatusCode.UNAVAILABLE, "too many streams of this instance are still open"
+        )
     reading = asyncio.create_task(read(stream))
     writing = asyncio.create_task(_write(stream, context, encode))
     stream.on_end = writing.cancel
@@ -160,7 +167,7 @@ async def serve_stream(
         with cancel_at_expiry(identity, stream.end):
             await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "this stream was ended here")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "stream ended by the server")
     finally:
         fleet.close(stream)
         for task in (reading, writing):
@@ -169,7 +176,7 @@ async def serve_stream(
 
 
 async def _write(stream: Stream, context: Context, encode: Callable[[Apply], bytes]) -> None:
-    # At once: an agent that has everything already is told nothing more for a long time.
+    # Sent at once: an up-to-date agent gets no other message for a long time.
     await context.send_initial_metadata(())
     while True:
         message = await stream.next()

@@ -1,7 +1,7 @@
-"""Who an agent is by the certificate that it showed in the handshake.
+"""Authentication of agents by client certificate.
 
-The handshake has checked that it is one of the authority's; here its name is read. Tokens count for
-nothing where certificates do.
+The TLS handshake has verified the signature of the CA; this module reads the name. Tokens are
+ignored on servers that require certificates.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from cryptography import x509
 from gatehouse.transports.agents.token_auth import Denied, Identity
 
 IdentifyMachine = Callable[[str], Identity]
-"""Gives the identity of a machine by the URI in its certificate; raises Denied or Unavailable."""
+"""Returns the identity of a machine by its certificate URI. Raises Denied or Unavailable."""
 
 CACHE_SIZE = 1024
-"""Certificates whose names are remembered: one is shown again with every call."""
+"""Maximum number of cached certificate names. The same certificate comes with every call."""
 
 
 def seconds_left(expires: float) -> float:
-    """Give the time until then, which certificates tell by the wall clock; 0 from then on."""
+    """Return the seconds until ``expires``, at least 0. Certificates use the wall clock."""
     return max(0.0, expires - time.time())
 
 
 class CertificateAuthenticator:
-    """Reads certificates' names, and asks whose they are."""
+    """Identifies agents by the names in their certificates."""
 
     def __init__(self, identify: IdentifyMachine) -> None:
         self._identify = identify
-        self._known: dict[bytes, tuple[str, float]] = {}
+        self._cache: dict[bytes, tuple[str, float]] = {}
 
     def identify(self, peer: Mapping[str, Iterable[bytes]]) -> Identity:
-        """Give who ``peer`` is, as gRPC knows it; raises Denied or Unavailable."""
+        """Return the identity of ``peer``, gRPC's auth context. Raises Denied or Unavailable."""
         pem = b"".join(peer.get("x509_pem_cert", ()))
         if not pem:
-            raise Denied("no certificate was shown")
+            raise Denied("client certificate not found")
         uri, expires = self._read(pem)
         if not seconds_left(expires):
             raise Denied(f"the certificate of {uri} has expired")
         return msgspec.structs.replace(self._identify(uri), expires=expires)
 
     def _read(self, pem: bytes) -> tuple[str, float]:
-        found = self._known.get(pem)
-        if found is None:
-            found = _name_and_end(pem)
-            while len(self._known) >= CACHE_SIZE:
-                del self._known[next(iter(self._known))]
-            self._known[pem] = found
-        return found
+        name = self._cache.get(pem)
+        if name is None:
+            name = _name_and_expiry(pem)
+            while len(self._cache) >= CACHE_SIZE:
+                del self._cache[next(iter(self._cache))]
+            self._cache[pem] = name
+        return name
 
 
-def _name_and_end(pem: bytes) -> tuple[str, float]:
+def _name_and_expiry(pem: bytes) -> tuple[str, float]:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     except (ValueError, x509.ExtensionNotFound):
         uris = []
-    # An identity of several names would be none (X.509-SVID, section 2).
+    # An identity document with several URIs is invalid (X.509-SVID, section 2).
     if len(uris) != 1:
-        raise Denied("the certificate has not one URI among its names, which would say whose it is")
+        raise Denied("the certificate must have exactly one URI as subject alternative name")
     return uris[0], certificate.not_valid_after_utc.timestamp()

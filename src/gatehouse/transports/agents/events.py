@@ -1,4 +1,4 @@
-"""What happens to a session, and what it has done about it."""
+"""Input events and effects of a session."""
 
 from __future__ import annotations
 
@@ -9,64 +9,69 @@ import msgspec
 from gatehouse.dataplane import features
 
 
-class Apart(msgspec.Struct, frozen=True):
-    """What of a version some instances get apart from its files, upstream by upstream."""
+class SeparateEndpoints(msgspec.Struct, frozen=True):
+    """The endpoints of a version, which some instances receive separately, one upstream at a
+    time."""
 
     files: str
-    """The version of the files alone."""
+    """Version of the files without endpoints."""
     upstreams: tuple[tuple[str, str], ...]
-    """Names, and what is the same as long as an upstream's servers are."""
+    """Names and digests of upstreams. A digest is equal as long as the servers are equal."""
 
 
 class Publish(msgspec.Struct, frozen=True, tag=True):
-    """The instance is to have ``version``; empty: nothing more is to be told."""
+    """``version`` is the desired version. Empty: stop sending."""
 
     version: str
-    apart: Callable[[], Apart | None] = lambda: None  # A look at all of it, for those who need it.
+    separate_endpoints: Callable[[], SeparateEndpoints | None] = lambda: (
+        None
+    )  # Expensive; called only if needed.
 
 
 class Register(msgspec.Struct, frozen=True, tag=True):
-    """The instance said which NGINX it has; ``nginx_id`` is empty while it has found none."""
+    """The instance described its NGINX. ``nginx_id`` is empty until the agent has found one."""
 
     nginx_id: str
     proxy: str
     modules: tuple[str, ...] = ()
     features: frozenset[str] = frozenset()
     main_file: str = ""
-    """Path of the file that NGINX begins with."""
+    """Path of the main configuration file."""
     problem: str = ""
-    """Why this NGINX serves nothing; empty: nothing speaks against it."""
+    """Reason why this NGINX serves nothing; empty if no problem is known."""
     reports_files: bool = False
-    """Whether its agent reports the files that NGINX reads, and deletes those it reported which a
-    request neither holds nor names as unmanaged."""
+    """True if the agent reports the files that NGINX reads. Such an agent deletes reported files
+    that a request neither contains nor lists as unmanaged."""
 
     @property
     def takes_actions(self) -> bool:
-        """Whether it gets the servers of upstreams apart: NGINX Plus with an agent not ours."""
-        told = features.ENDPOINTS not in self.features and features.API_ACTION in self.features
-        return told and "nginx-plus" in self.proxy
+        """True for NGINX Plus with NGINX Agent: upstream servers are sent separately."""
+        nginx_agent = features.ENDPOINTS not in self.features
+        calls_api = features.API_ACTION in self.features
+        return nginx_agent and calls_api and "nginx-plus" in self.proxy
 
 
 class Reconnect(msgspec.Struct, frozen=True, tag=True):
-    """The instance made a new connection, so it may be another process than before."""
+    """The instance opened a new connection. It may be another process than before."""
 
     about: Register
 
 
 class Restarted(msgspec.Struct, frozen=True, tag=True):
-    """The instance said, on its open stream, that it is a new process."""
+    """The instance reported on its open stream that it is a new process."""
 
     about: Register
 
 
 class HasVersion(msgspec.Struct, frozen=True, tag=True):
-    """The instance said, unasked, which version it is serving."""
+    """The instance reported, without a request, the version that it serves."""
 
     version: str
 
 
 class HasFiles(msgspec.Struct, frozen=True, tag=True):
-    """The instance reported the files that its NGINX reads; ``paths`` are those not Gatehouse's."""
+    """The instance reported the files that its NGINX reads. ``paths`` excludes Gatehouse's
+    files."""
 
     paths: tuple[str, ...]
 
@@ -75,11 +80,11 @@ class Health(msgspec.Struct, frozen=True, tag=True):
     """The instance reported the health of its NGINX."""
 
     problem: str
-    """Why it serves nothing; empty: it is healthy."""
+    """Reason why NGINX serves nothing; empty if it is healthy."""
 
 
 class StreamOpen(msgspec.Struct, frozen=True, tag=True):
-    """The instance listens on stream ``generation``; a greater number is a newer stream."""
+    """Stream ``generation`` was opened. A greater number is a newer stream."""
 
     generation: int
 
@@ -91,14 +96,14 @@ class StreamClosed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
-    """The final answer to the request ``correlation``: empty ``error`` is success."""
+    """The final response to the request ``correlation``. An empty ``error`` means success."""
 
     correlation: str
     error: str = ""
 
 
 class Fetching(msgspec.Struct, frozen=True, tag=True):
-    """The instance fetched something, so it is at work on what it was asked."""
+    """The instance fetched a file, so it is working on the request."""
 
 
 class Elapsed(msgspec.Struct, frozen=True, tag=True):
@@ -122,17 +127,18 @@ Event = (
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Effect: ask on stream ``generation`` that ``version`` be applied."""
+    """Effect: send a request on stream ``generation`` to apply ``version``."""
 
     generation: int
     version: str
     correlation: str
     upstream: str = ""
-    """Given: only the servers of this upstream are asked for; the files are there."""
+    """If set, request only the servers of this upstream; the files are applied already."""
 
 
 class End(msgspec.Struct, frozen=True):
-    """Effect: end stream ``generation``: a newer one replaced it, or nobody is at its end."""
+    """Effect: end stream ``generation`` because a newer one replaced it or its client does not
+    respond."""
 
     generation: int
 

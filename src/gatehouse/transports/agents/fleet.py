@@ -1,4 +1,4 @@
-"""All gateways: what each is to have, its instances' sessions, and the reports of them."""
+"""File sets, sessions and reports of all Gateways with NGINX data planes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gatehouse.transports.agents.token_auth import Identity
 log = structlog.get_logger("gatehouse.agents")
 
 
-REMEMBERED_SECONDS = 3600.0
-"""How long an instance without a stream is remembered. Agent v2 says what it is only when it
-starts; trying every minute, it has come back within an hour, or never will."""
+SESSION_TTL_SECONDS = 3600.0
+"""Time in seconds for which the session of an instance without a stream is kept. Agent v2 describes
+itself only when it starts. It retries every minute, so it is back within an hour or gone."""
 
 STREAMS_MAX = 16
-"""Streams that one instance may have, of which all but the newest are ending. One whose client
-takes nothing ends only with its connection, and holds what was sent until then."""
+"""Maximum number of open streams per instance; all but the newest are ending. A stream whose client
+reads nothing ends only with its connection and buffers sent messages until then."""
 
 
 class _Peer:
@@ -32,19 +32,19 @@ class _Peer:
         self.session = state
         self.streams: dict[int, Stream] = {}
         self.timer: asyncio.TimerHandle | None = None
-        self.forgetting: asyncio.TimerHandle | None = None
+        self.removal_timer: asyncio.TimerHandle | None = None
 
     def apply(self, published: Published, correlation: str, upstream: str = "") -> Apply:
-        """Give the request, as this instance is asked it."""
+        """Build a request to apply for this instance."""
         state = self.session
         return Apply(published, correlation, state.about, upstream, state.unmanaged, state.attempt)
 
     def cancel_timers(self) -> None:
-        """Let time alone change nothing more."""
-        for timer in (self.timer, self.forgetting):
+        """Cancel all timers."""
+        for timer in (self.timer, self.removal_timer):
             if timer is not None:
                 timer.cancel()
-        self.timer = self.forgetting = None
+        self.timer = self.removal_timer = None
 
 
 class _DataPlane:
@@ -55,8 +55,8 @@ class _DataPlane:
         self._instances: dict[str, InstanceReport] = {}
         self._report: DataPlaneReport | None = None
 
-    def noted(self, instance: str) -> bool:
-        """Take note of what an instance's session says now; returns whether the report changed."""
+    def update_report(self, instance: str) -> bool:
+        """Update the report of an instance from its session. Return whether it changed."""
         peer = self.peers.get(instance)
         known = self._instances.get(instance)
         if peer is None or not peer.session.generation:
@@ -64,32 +64,34 @@ class _DataPlane:
                 return False
             del self._instances[instance]
         else:
-            found = _instance_report(instance, peer.session)
-            if found == known:
+            current = _instance_report(instance, peer.session)
+            if current == known:
                 return False
-            self._instances[instance] = found
+            self._instances[instance] = current
         self._report = None
         return True
 
-    def published(self) -> None:
-        """Another bundle is the current one."""
+    def invalidate_report(self) -> None:
+        """Discard the cached report after another file set was published."""
         self._report = None
 
     @property
     def report(self) -> DataPlaneReport:
-        """Made when it is asked for, not at each of the thousand changes before."""
+        """The current report. It is built on demand, not at each of possibly thousands of
+        changes."""
         if self._report is None:
             current = self.publication.current
             self._report = DataPlaneReport(
                 gateway=self.gateway,
-                desired=current.bundle.version if current else "",
-                instances=tuple(found for _, found in sorted(self._instances.items())),
+                desired=current.file_set.version if current else "",
+                instances=tuple(each for _, each in sorted(self._instances.items())),
             )
         return self._report
 
 
 class Fleet:
-    """Feeds the sessions with events and carries out their effects. One event loop, no waiting."""
+    """Feeds events to the sessions and executes their effects in one event loop, without
+    blocking."""
 
     def __init__(
         self,
@@ -103,33 +105,34 @@ class Fleet:
         self._gateways: dict[str, _DataPlane] = {}
         self._generation = 0
 
-    def publish(self, gateway: str, bundle: FileSet | None) -> None:
-        """Make ``bundle`` what every instance of ``gateway`` is to have; None: nothing more."""
-        if bundle is None and gateway not in self._gateways:
+    def publish(self, gateway: str, file_set: FileSet | None) -> None:
+        """Make ``file_set`` the desired file set of all instances of ``gateway``; None withdraws
+        it."""
+        if file_set is None and gateway not in self._gateways:
             return
         plane = self._plane(gateway)
         requests = [peer.session.in_flight for peer in plane.peers.values()]
         in_flight = {request.version for request in requests if request is not None}
-        if not plane.publication.publish(bundle, in_flight, self._clock()):
+        if not plane.publication.publish(file_set, in_flight, self._clock()):
             return
         current = plane.publication.current
-        wanted = session.Publish("") if current is None else current.wanted
-        plane.published()
+        event = session.Publish("") if current is None else current.publish_event
+        plane.invalidate_report()
         for instance, peer in plane.peers.items():
-            self._feed(Identity(gateway, instance), peer, wanted)
-            plane.noted(instance)
+            self._receive(Identity(gateway, instance), peer, event)
+            plane.update_report(instance)
         self._on_report(gateway)
-        self._forget_if_idle(gateway)
+        self._remove_gateway_if_idle(gateway)
 
     def report(self, gateway: str) -> DataPlaneReport:
-        """Give the present report of ``gateway``."""
+        """Return the current report of ``gateway``."""
         plane = self._gateways.get(gateway)
         if plane is None:
             return DataPlaneReport(gateway=gateway, desired="")
         return plane.report
 
     def find(self, identity: Identity, digest: str) -> File | None:
-        """Give a file of the caller's own gateway by its content."""
+        """Return the file with this digest from the caller's own Gateway, or None."""
         plane = self._gateways.get(identity.gateway)
         if plane is None:
             return None
@@ -137,47 +140,48 @@ class Fleet:
         return plane.publication.find(digest)
 
     def fetching(self, identity: Identity) -> None:
-        """Give the caller more time to answer, for it fetches what it was asked to apply."""
+        """Extend the caller's deadline, because it is fetching files of a request."""
         plane = self._gateways.get(identity.gateway)
         peer = plane.peers.get(identity.instance) if plane else None
         if peer is not None:
-            # It moves a deadline at most, which the timer finds out when it rings.
+            # This only moves a deadline, which is checked when the timer fires.
             peer.session.receive(session.Fetching(), self._clock())
 
     def current(self, identity: Identity) -> Published | None:
-        """Give what the caller's gateway is to have."""
+        """Return the current publication of the caller's Gateway, or None."""
         plane = self._gateways.get(identity.gateway)
         return plane.publication.current if plane else None
 
     def published(self, identity: Identity, version: str) -> Published | None:
-        """Give a bundle of the caller's own gateway by its version."""
+        """Return the publication of the caller's own Gateway with this version, or None."""
         plane = self._gateways.get(identity.gateway)
         return plane.publication.get(version) if plane else None
 
-    def owner_of(self, holds: Callable[[Publication], object]) -> str:
-        """Name the first gateway whose bundles fulfil ``holds``; empty: none does."""
-        found = (name for name, plane in self._gateways.items() if holds(plane.publication))
-        return next(found, "")
+    def owner_of(self, predicate: Callable[[Publication], object]) -> str:
+        """Return the first Gateway whose publication fulfils ``predicate``, or ""."""
+        names = (name for name, plane in self._gateways.items() if predicate(plane.publication))
+        return next(names, "")
 
     def pending_for(self, correlation: str) -> str:
-        """Name the gateway of which an instance was asked ``correlation``; empty: none was."""
+        """Return the Gateway with an instance that has a request ``correlation``, or ""."""
         for name, plane in self._gateways.items():
             if any(peer.session.pending_version(correlation) for peer in plane.peers.values()):
                 return name
         return ""
 
     def knows(self, identity: Identity) -> bool:
-        """Whether the caller has said which NGINX it has."""
+        """Return whether the caller has described its NGINX."""
         return bool(self.about(identity).nginx_id)
 
     def about(self, identity: Identity) -> session.Register:
-        """Give what the caller last said of its NGINX."""
+        """Return the caller's latest description of its NGINX."""
         plane = self._gateways.get(identity.gateway)
         peer = plane.peers.get(identity.instance) if plane else None
         return peer.session.about if peer is not None else session.Register("", "")
 
-    def asked(self, identity: Identity, correlation: str) -> Apply | None:
-        """Give the request ``correlation`` again, for which the caller comes to fetch a bundle."""
+    def request(self, identity: Identity, correlation: str) -> Apply | None:
+        """Return the caller's request ``correlation``, whose files it is about to fetch, or
+        None."""
         plane = self._gateways.get(identity.gateway)
         peer = plane.peers.get(identity.instance) if plane else None
         if plane is None or peer is None:
@@ -187,14 +191,14 @@ class Fleet:
         return peer.apply(published, correlation) if published else None
 
     def on_connect(self, identity: Identity, about: session.Register) -> None:
-        """Take note of a new connection, which comes before its stream."""
+        """Process a new connection. Its stream follows."""
         self.receive(identity, session.Reconnect(about))
-        self._forget_after(self._apply_deadline, identity)
+        self._remove_after(self._apply_deadline, identity)
 
     def open(self, identity: Identity) -> Stream | None:
-        """Give a stream to ``identity``; an older one of the same instance is ended.
+        """Open a stream for ``identity`` and end an older one of the same instance.
 
-        None: too many have not ended yet.
+        Return None if too many streams are still ending.
         """
         peer = self._peer(identity)
         if len(peer.streams) >= STREAMS_MAX:
@@ -208,42 +212,42 @@ class Fleet:
         return stream
 
     def close(self, stream: Stream) -> None:
-        """Take note that ``stream`` ended; its instance is remembered for a while."""
+        """Process the end of ``stream``. The session is kept for :data:`SESSION_TTL_SECONDS`."""
         identity = stream.identity
         peer = self._peer(identity)
         peer.streams.pop(stream.generation, None)
         self.receive(identity, session.StreamClosed(stream.generation))
         if not peer.streams:
-            self._forget_after(REMEMBERED_SECONDS, identity)
-            log.info("instance gone", gateway=identity.gateway, instance=identity.instance)
+            self._remove_after(SESSION_TTL_SECONDS, identity)
+            log.info("instance disconnected", gateway=identity.gateway, instance=identity.instance)
 
     def receive(self, identity: Identity, event: session.Event) -> None:
-        """Hand an event to the instance's session, and do what follows from it."""
-        self._feed(identity, self._peer(identity), event)
-        if self._plane(identity.gateway).noted(identity.instance):
+        """Pass an event to the instance's session and execute the effects."""
+        self._receive(identity, self._peer(identity), event)
+        if self._plane(identity.gateway).update_report(identity.instance):
             self._on_report(identity.gateway)
 
-    def _feed(self, identity: Identity, peer: _Peer, event: session.Event) -> None:
+    def _receive(self, identity: Identity, peer: _Peer, event: session.Event) -> None:
         for effect in peer.session.receive(event, self._clock()):
-            self._carry_out(identity, peer, effect)
+            self._execute(identity, peer, effect)
         self._set_timer(identity, peer)
 
     def disconnect_all(self, gateway: str, instance: str) -> None:
-        """End the streams of an instance: it is no longer to be spoken to."""
+        """End the streams of an instance that must not be served now."""
         plane = self._gateways.get(gateway)
         peer = plane.peers.get(instance) if plane else None
         for stream in tuple(peer.streams.values()) if peer else ():
             stream.end()
 
     def end_all(self) -> None:
-        """Ask every stream to end."""
+        """End all streams."""
         for plane in self._gateways.values():
             for peer in plane.peers.values():
                 peer.cancel_timers()
                 for stream in peer.streams.values():
                     stream.end()
 
-    def _carry_out(self, identity: Identity, peer: _Peer, effect: session.Effect) -> None:
+    def _execute(self, identity: Identity, peer: _Peer, effect: session.Effect) -> None:
         stream = peer.streams.get(effect.generation)
         if stream is None:
             return
@@ -252,8 +256,8 @@ class Fleet:
             return
         current = self._plane(identity.gateway).publication.current
         assert current is not None
-        assert current.bundle.version == effect.version
-        stream.ask(peer.apply(current, effect.correlation, effect.upstream))
+        assert current.file_set.version == effect.version
+        stream.send_apply(peer.apply(current, effect.correlation, effect.upstream))
         log.debug(
             "apply sent",
             gateway=identity.gateway,
@@ -277,7 +281,7 @@ class Fleet:
     def _plane(self, gateway: str) -> _DataPlane:
         plane = self._gateways.get(gateway)
         if plane is None:
-            # A real agent fetches for up to a minute after its request; twice that is plenty.
+            # Agents fetch for up to a minute after a request; twice that is enough.
             publication = Publication(keep_seconds=2 * self._apply_deadline)
             plane = self._gateways[gateway] = _DataPlane(gateway, publication)
         return plane
@@ -290,22 +294,24 @@ class Fleet:
             peer = plane.peers[identity.instance] = _Peer(state)
             current = plane.publication.current
             if current is not None:
-                state.receive(current.wanted, self._clock())
-            self._forget_after(self._apply_deadline, identity)
+                state.receive(current.publish_event, self._clock())
+            self._remove_after(self._apply_deadline, identity)
         return peer
 
-    def _forget_after(self, seconds: float, identity: Identity) -> None:
+    def _remove_after(self, seconds: float, identity: Identity) -> None:
         peer = self._peer(identity)
         if not peer.streams:
             peer.cancel_timers()
-            peer.forgetting = asyncio.get_running_loop().call_later(seconds, self._forget, identity)
+            peer.removal_timer = asyncio.get_running_loop().call_later(
+                seconds, self._remove, identity
+            )
 
-    def _forget(self, identity: Identity) -> None:
+    def _remove(self, identity: Identity) -> None:
         plane = self._gateways.get(identity.gateway)
         if plane is not None and plane.peers.pop(identity.instance, None) is not None:
-            self._forget_if_idle(identity.gateway)
+            self._remove_gateway_if_idle(identity.gateway)
 
-    def _forget_if_idle(self, gateway: str) -> None:
+    def _remove_gateway_if_idle(self, gateway: str) -> None:
         plane = self._gateways.get(gateway)
         if plane is not None and plane.publication.current is None and not plane.peers:
             del self._gateways[gateway]

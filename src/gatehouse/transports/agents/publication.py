@@ -1,4 +1,4 @@
-"""The bundles of one gateway that its instances may fetch."""
+"""File sets of one Gateway that its instances may fetch."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any, TypeVar, cast
 
 from gatehouse.dataplane.endpoints import name_of
 from gatehouse.dataplane.file_set import File, FileSet
-from gatehouse.transports.agents.session import Apart, Publish
+from gatehouse.transports.agents.session import Publish, SeparateEndpoints
 
 _Derived = TypeVar("_Derived")
 
 DERIVED_MAX = 8
-"""Results kept for one bundle: an agent may claim ever other facts that one depends on."""
+"""Maximum number of cached results per file set. They depend on facts that agents claim."""
 
 
 class Published:
-    """A bundle, with what is derived from it once for all instances."""
+    """A file set with results derived from it once for all instances."""
 
-    def __init__(self, bundle: FileSet, before: Published | None = None) -> None:
-        """``before``: what was published before it, of which this may be little different."""
-        self.bundle = bundle
+    def __init__(self, file_set: FileSet, before: Published | None = None) -> None:
+        """``before`` is the previous publication, which usually differs little."""
+        self.file_set = file_set
         self.retired_at = 0.0
-        self.left: dict[str, File] = {}
-        """By content, the files that later bundles have no more."""
+        self.removed: dict[str, File] = {}
+        """Files by digest that later file sets do not contain."""
         self._derived: dict[Hashable, Any] = {}
         self._chunks: dict[Hashable, dict[int, tuple[Any, Any]]] = (
             dict(before._chunks) if before is not None else {}
         )
         if before is not None and "files" in before.__dict__:
-            self.__dict__["files"] = _followed(before, bundle)
+            self.__dict__["files"] = _files_from(before, file_set)
 
     def derive(self, key: Hashable, make: Callable[[], _Derived]) -> _Derived:
-        """Give what ``make`` gives, made once for ``key``."""
+        """Return the result of ``make``, cached by ``key``."""
         if key not in self._derived:
             if len(self._derived) >= DERIVED_MAX:
                 del self._derived[next(iter(self._derived))]
@@ -44,71 +44,73 @@ class Published:
     def by_chunk(
         self, key: Hashable, files: FileSet, make: Callable[[Iterable[File]], _Derived]
     ) -> list[_Derived]:
-        """Give what ``make`` gives for files a chunk at a time, in the order of their paths.
+        """Return the results of ``make`` for each chunk of files, in the order of their paths.
 
-        Of chunks that the bundle before had as well it was made then, under the same ``key``.
+        Results for chunks shared with the previous file set are reused if the ``key`` is equal.
         """
-        known, found = self._chunks.get(key, {}), {}
+        known, results = self._chunks.get(key, {}), {}
         for chunk in files.files.chunks:
-            made = known.get(id(chunk))
-            # What is held stays alive, so that an identity is never that of another chunk.
-            found[id(chunk)] = (chunk, make(chunk.stored)) if made is None else made
-        self._chunks[key] = found
-        return [made for _, made in found.values()]
+            result = known.get(id(chunk))
+            # The entry keeps its chunk alive, so its identity cannot be reused by another chunk.
+            results[id(chunk)] = (chunk, make(chunk.stored)) if result is None else result
+        self._chunks[key] = results
+        return [result for _, result in results.values()]
 
     @cached_property
     def files(self) -> FileSet:
-        """The bundle without what some instances get apart."""
-        return FileSet(file for file in self.bundle.files.values() if not name_of(file.path))
+        """The file set without endpoint files."""
+        return FileSet(file for file in self.file_set.files.values() if not name_of(file.path))
 
     @cached_property
-    def apart(self) -> Apart | None:
-        """What that is; None: nothing."""
-        found = [(name_of(path), file.digest) for path, file in self.bundle.files.items()]
-        upstreams = tuple((name, digest) for name, digest in found if name)
-        return Apart(self.files.version, upstreams) if upstreams else None
+    def separate_endpoints(self) -> SeparateEndpoints | None:
+        """Upstreams whose endpoints some instances receive separately; None if there are none."""
+        digests = [(name_of(path), file.digest) for path, file in self.file_set.files.items()]
+        upstreams = tuple((name, digest) for name, digest in digests if name)
+        return SeparateEndpoints(self.files.version, upstreams) if upstreams else None
 
     @property
-    def wanted(self) -> Publish:
-        """The event that it is to be had."""
-        return Publish(self.bundle.version, lambda: self.apart)
+    def publish_event(self) -> Publish:
+        """The event that makes this file set the desired one."""
+        return Publish(self.file_set.version, lambda: self.separate_endpoints)
 
 
-def _followed(before: Published, bundle: FileSet) -> FileSet:
-    """Give the bundle without what some instances get apart, made of that of the one before."""
-    differing = [each for each in before.bundle.files.diff(bundle.files) if not name_of(each[0])]
+def _files_from(before: Published, file_set: FileSet) -> FileSet:
+    """Derive the file set without endpoint files from that of the previous publication."""
+    differing = [
+        each for each in before.file_set.files.diff(file_set.files) if not name_of(each[0])
+    ]
     gone = [path for path, _, new in differing if new is None]
     return before.files.changed([new for _, _, new in differing if new is not None], gone)
 
 
 class _Contents:
-    """The files of the current bundle by content, which is how they are asked for."""
+    """Files of the current file set by digest, which is how agents fetch them."""
 
     def __init__(self) -> None:
-        self._found: dict[str, File] = {}
+        self._files: dict[str, File] = {}
         self._paths: Counter[str] = Counter()
 
     def get(self, digest: str) -> File | None:
-        return self._found.get(digest)
+        return self._files.get(digest)
 
-    def follow(self, before: FileSet, after: FileSet) -> dict[str, File]:
-        """Follow from one bundle to the next; gives what is there no more."""
-        left = {}
+    def update(self, before: FileSet, after: FileSet) -> dict[str, File]:
+        """Update from one file set to the next and return the files that are gone."""
+        removed = {}
         for _, old, new in before.files.diff(after.files):
             if new is not None:
                 self._paths[new.digest] += 1
-                self._found[new.digest] = new
+                self._files[new.digest] = new
             if old is not None:
                 self._paths[old.digest] -= 1
-                left[old.digest] = old
-        left = {digest: old for digest, old in left.items() if not self._paths[digest]}
-        for digest in left:
-            del self._found[digest], self._paths[digest]
-        return left
+                removed[old.digest] = old
+        removed = {digest: old for digest, old in removed.items() if not self._paths[digest]}
+        for digest in removed:
+            del self._files[digest], self._paths[digest]
+        return removed
 
 
 class Publication:
-    """The current bundle, and older ones for as long as an instance may be fetching them."""
+    """The current file set, and older ones for as long as an instance may be fetching them."""
 
     def __init__(self, keep_seconds: float) -> None:
         self.current: Published | None = None
@@ -116,54 +118,55 @@ class Publication:
         self._keep_seconds = keep_seconds
         self._contents = _Contents()
 
-    def publish(self, bundle: FileSet | None, in_flight: Set[str], now: float) -> bool:
-        """Make ``bundle`` the current one; returns False if it already was.
+    def publish(self, file_set: FileSet | None, in_flight: Set[str], now: float) -> bool:
+        """Make ``file_set`` the current file set. Return False if it already was.
 
-        ``in_flight``: the versions that instances are fetching at this moment.
+        ``in_flight`` contains the versions that instances are fetching now.
         """
         previous = self.current
-        if (previous.bundle if previous else None) == bundle:
+        if (previous.file_set if previous else None) == file_set:
             return False
         self._drop(
             old
             for old in self._retired
-            if old.bundle.version not in in_flight and now - old.retired_at >= self._keep_seconds
+            if old.file_set.version not in in_flight and now - old.retired_at >= self._keep_seconds
         )
-        before = previous.bundle if previous is not None else FileSet()
-        left = self._contents.follow(before, bundle if bundle is not None else FileSet())
+        before = previous.file_set if previous is not None else FileSet()
+        removed = self._contents.update(before, file_set if file_set is not None else FileSet())
         if previous is not None:
-            previous.retired_at, previous.left = now, left
-            # Memory follows the churn: 8 keeps any that can be in flight at one change a second,
-            # with deadlines far beyond a reload; the content of equal files is shared anyway.
+            previous.retired_at, previous.removed = now, removed
+            # Limits memory under frequent changes. Eight file sets cover all that can be in flight
+            # at one change per second with deadlines far beyond a reload. Equal files share their
+            # content.
             excess = len(self._retired) - 7
-            spare = [old for old in self._retired if old.bundle.version not in in_flight]
+            spare = [old for old in self._retired if old.file_set.version not in in_flight]
             self._drop(spare[: max(0, excess)])
             self._retired.append(previous)
-        self.current = None if bundle is None else Published(bundle, previous)
+        self.current = None if file_set is None else Published(file_set, previous)
         return True
 
     def _drop(self, olds: Iterable[Published]) -> None:
         for old in list(olds):
-            place = self._retired.index(old)
-            if place:
-                # What an older one has, too, is still to be had.
-                older = self._retired[place - 1]
-                older.left = old.left | older.left
-            del self._retired[place]
+            index = self._retired.index(old)
+            if index:
+                # Files that an older file set contains too stay available.
+                older = self._retired[index - 1]
+                older.removed = old.removed | older.removed
+            del self._retired[index]
 
     def find(self, digest: str) -> File | None:
-        """Give the file with this content from the current bundle or a retired one."""
-        found = self._contents.get(digest)
-        if found is not None:
-            return found
-        held = (old.left[digest] for old in reversed(self._retired) if digest in old.left)
-        return next(held, None)
+        """Return the file with this digest from the current or a retired file set, or None."""
+        current = self._contents.get(digest)
+        if current is not None:
+            return current
+        retired = (old.removed[digest] for old in reversed(self._retired) if digest in old.removed)
+        return next(retired, None)
 
     def get(self, version: str) -> Published | None:
-        """Give the bundle of this version, if it is the current one or a retired one."""
-        found = (each for each in self._kept() if each.bundle.version == version)
-        return next(found, None)
+        """Return the current or retired publication of this version, or None."""
+        matches = (each for each in self._available() if each.file_set.version == version)
+        return next(matches, None)
 
-    def _kept(self) -> list[Published]:
+    def _available(self) -> list[Published]:
         current = [] if self.current is None else [self.current]
         return [*current, *reversed(self._retired)]

@@ -1,8 +1,8 @@
-"""What one instance is told, and when: latest version wins, one request in flight. Pure.
+"""State of one instance: the latest version wins, with one request in flight. No I/O.
 
-Time comes in with each event; what is to be done comes out as effects, and the next moment at which
-time alone changes something is :attr:`Session.wake_at`. Connections are numbered: a stream that
-ends late never takes away the newer one that replaced it.
+Each event carries the current time. The session returns effects, and :attr:`Session.wake_at` is the
+next time at which :class:`Elapsed` must be received. Streams are numbered, so that the late end of
+an old stream does not affect the newer one that replaced it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import msgspec
 
 from gatehouse.transports.agents.events import (
     Answer,
-    Apart,
     Effect,
     Elapsed,
     End,
@@ -27,13 +26,14 @@ from gatehouse.transports.agents.events import (
     Register,
     Restarted,
     Send,
+    SeparateEndpoints,
     StreamClosed,
     StreamOpen,
 )
 
 __all__ = [
     "Answer",
-    "Apart",
+    "SeparateEndpoints",
     "Effect",
     "Elapsed",
     "End",
@@ -54,25 +54,27 @@ __all__ = [
 
 RETRY_FIRST = 1.0
 RETRY_MAX = 60.0
-"""Seconds between attempts at one version: doubled from the first to the maximum."""
+"""Delay in seconds between attempts at one version, doubled from the first to the maximum."""
 
 MAX_MISSED_DEADLINES = 5
-"""How many deadlines long an instance that keeps fetching may be about its answer: when thousands
-fetch at once, each takes longer."""
+"""Maximum response time of an instance that keeps fetching files, in deadlines. When thousands of
+instances fetch at once, each takes longer."""
 
 ERROR_MAX = 8192
-"""Characters of a refusal that are kept: an agent may say as much as fits into a message."""
+"""Maximum length in characters of a stored error. An agent may send as much as a message can
+hold."""
 
 
-FILES_PATIENCE = 5.0
-"""Seconds that an agent which reports its files is given to do so before its first request. The
-field's agent v3 reports them a second after it connects, and not again on later connections."""
+FILE_REPORT_TIMEOUT_SECONDS = 5.0
+"""Time in seconds before the first request in which an agent may report its files. NGINX Agent v3
+reports them one second after it connects, but not on later connections."""
 
 UNMANAGED_MAX = 4096
-"""Files of one instance that are remembered as not being Gatehouse's."""
+"""Maximum number of remembered files of one instance that are not Gatehouse's."""
 
 MAX_UNANSWERED_REQUESTS = 5
-"""So many in a row without an answer end a stream: what is written and not read is kept for it."""
+"""Number of consecutive unanswered requests after which the stream is ended, because unread
+messages are buffered for it."""
 
 
 class _Request(msgspec.Struct):
@@ -80,11 +82,11 @@ class _Request(msgspec.Struct):
     correlation: str
     deadline: float
     latest: float
-    """Beyond which no fetching moves the deadline."""
+    """Upper limit of the deadline; fetching cannot extend it further."""
     part: str
-    """The upstream whose servers are asked for; empty: the files, or all at once."""
+    """Upstream whose servers are requested; empty for the files, or for the whole version."""
     value: str
-    """What the instance has of this part if it agrees."""
+    """Version of this part that the instance has if it succeeds."""
 
 
 class Session:
@@ -93,38 +95,38 @@ class Session:
     def __init__(self, new_id: Callable[[], str], apply_deadline: float) -> None:
         self.desired = self.confirmed = self.error = ""
         self.about = Register("", "")
-        """What it said last of its NGINX."""
+        """Latest description of its NGINX."""
         self.generation = 0
-        """Number of the open stream; 0: none."""
+        """Number of the open stream; 0 if none."""
         self.unmanaged: frozenset[str] = frozenset()
-        """Paths that it reported of files that its NGINX reads and that are not Gatehouse's."""
+        """Reported paths of files that its NGINX reads and that are not Gatehouse's."""
         self.attempt = 0
-        """How many requests for files it has not answered with a success."""
+        """Number of requests for files that did not succeed."""
         self.in_flight: _Request | None = None
-        self._apart: Callable[[], Apart | None] = lambda: None
-        self._has: dict[str, str] = {}
-        """What the instance agreed to have, by part."""
-        self._put_off: set[str] = set()
-        """Parts that were refused, which wait for the next attempt."""
-        self._told = ""
-        self._claimed = ""
-        """What it said it was serving when it connected, until it is asked for anything."""
-        self._fresh = False
-        self._had_nginx = self._files_known = False
+        self._separate_endpoints: Callable[[], SeparateEndpoints | None] = lambda: None
+        self._confirmed_parts: dict[str, str] = {}
+        """Confirmed version of each part."""
+        self._deferred: set[str] = set()
+        """Rejected parts, which wait for the next attempt."""
+        self._sent = ""
+        self._reported_version = ""
+        """Version that it reported when it connected; cleared by the first request."""
+        self._reconnected = False
+        self._nginx_seen = self._files_known = False
         self._files_until = 0.0
         self._health = ""
         self._overdue: _Request | None = None
-        self._failures = self._silent = 0
+        self._failures = self._unanswered = 0
         self._retry_at = 0.0
         self._new_id, self._apply_deadline = new_id, apply_deadline
 
     @property
     def sent_version(self) -> str:
-        """The version last asked for, or found to be there already."""
-        return self._told
+        """Version that was last requested, or that was found to be served already."""
+        return self._sent
 
     def pending_version(self, correlation: str) -> str:
-        """Give the version that was asked for under ``correlation``; empty: none was."""
+        """Return the version requested under ``correlation``, or "" if none was."""
         for request in (self.in_flight, self._overdue):
             if request is not None and request.correlation == correlation:
                 return request.version
@@ -132,13 +134,13 @@ class Session:
 
     @property
     def trouble(self) -> str:
-        """Why its NGINX serves nothing; empty: it does, or none was found yet."""
-        return (self.about.problem or self._health) if self._had_nginx else ""
+        """Reason why its NGINX serves nothing; empty if it serves or no NGINX was found yet."""
+        return (self.about.problem or self._health) if self._nginx_seen else ""
 
     @property
     def wake_at(self) -> float | None:
-        """When :class:`Elapsed` is to be received next; None: never."""
-        waiting = max(self._retry_at, self._wait_for_files) if self._wanting else None
+        """Time at which :class:`Elapsed` must be received next, or None."""
+        waiting = max(self._retry_at, self._wait_for_files) if self._can_send else None
         return self.in_flight.deadline if self.in_flight else waiting
 
     @property
@@ -147,13 +149,13 @@ class Session:
         return self._files_until if waits else 0.0
 
     @property
-    def _wanting(self) -> bool:
-        # The field's agent v3 signals process 0 when its NGINX has no master, and so ends itself.
+    def _can_send(self) -> bool:
+        # NGINX Agent v3 signals process 0 if its NGINX has no master, which ends the agent itself.
         listening = bool(self.generation and self.about.nginx_id and not self.trouble)
         return listening and bool(self.desired) and self.confirmed != self.desired
 
     def receive(self, event: Event, now: float) -> list[Effect]:
-        """Take in one event; give what is to be done about it, in order."""
+        """Process one event and return its effects in order."""
         effects: list[Effect] = []
         before = self.trouble
         match event:
@@ -185,106 +187,111 @@ class Session:
             case Elapsed():
                 effects += self._expire(now)
         self._follow_health(before)
-        self._conclude()
-        return effects + self._ask(now)
+        self._update_confirmed()
+        return effects + self._next_request(now)
 
     def _follow_health(self, before: str) -> None:
-        """Count nothing as confirmed while NGINX serves nothing; ask at once when it does again."""
-        self._had_nginx = self._had_nginx or bool(self.about.nginx_id)
+        """Clear confirmed versions while NGINX serves nothing; retry at once when it recovers."""
+        self._nginx_seen = self._nginx_seen or bool(self.about.nginx_id)
         if self.trouble:
             self.confirmed = ""
-            self._has.clear()
+            self._confirmed_parts.clear()
         elif before:
             self._reset()
 
     @property
     def _parts(self) -> dict[str, str]:
-        """What makes up the desired version."""
-        apart = self._apart() if self.about.takes_actions else None
-        return {"": apart.files, **dict(apart.upstreams)} if apart else {"": self.desired}
+        """Parts of the desired version and their versions."""
+        separate = self._separate_endpoints() if self.about.takes_actions else None
+        if separate is None:
+            return {"": self.desired}
+        return {"": separate.files, **dict(separate.upstreams)}
 
     def _missing(self) -> list[str]:
-        """Give the parts that may be asked for: upstreams only when their files are there."""
+        """Return the parts that may be requested: upstreams only if their files are confirmed."""
         parts = self._parts
-        if self._has.get("") != parts[""]:
+        if self._confirmed_parts.get("") != parts[""]:
             return [""]
-        return [part for part, value in parts.items() if self._has.get(part) != value]
+        return [part for part, value in parts.items() if self._confirmed_parts.get(part) != value]
 
-    def _conclude(self) -> None:
-        """Agree that the version is there when all parts are, and only then."""
+    def _update_confirmed(self) -> None:
+        """Set the confirmed version if and only if all parts are confirmed."""
         if not self.desired:
             return
         missing = bool(self._missing())
         if missing and self.confirmed == self.desired:
             self.confirmed = ""
         elif not missing and self.confirmed != self.desired and self.in_flight is None:
-            self.confirmed = self._told = self.desired
+            self.confirmed = self._sent = self.desired
             self._reset()
 
     def _reset(self) -> None:
-        """Let the next attempt be at once, and as if it were the first."""
+        """Reset the retry back-off, so that the next attempt is immediate."""
         self._failures, self._retry_at, self.error = 0, 0.0, ""
-        self._put_off.clear()
+        self._deferred.clear()
 
-    def _publish(self, wanted: Publish) -> None:
-        if wanted.version == self.desired:
+    def _publish(self, event: Publish) -> None:
+        if event.version == self.desired:
             return
-        self.desired, self._apart = wanted.version, wanted.apart
-        # Another version is worth an attempt at once, however the last one went.
+        self.desired, self._separate_endpoints = event.version, event.separate_endpoints
+        # A new version is attempted at once, whatever the result of the last one.
         self._reset()
-        # What the instance has may be known only now: it is older than this control plane.
-        self._trust_reported_version(self._claimed)
-        if self.confirmed == wanted.version:
-            self._told = wanted.version
+        # Only now may the version that the instance reported be known: it is older than this
+        # process.
+        self._trust_reported_version(self._reported_version)
+        if self.confirmed == event.version:
+            self._sent = event.version
 
     def _reconnect(self, about: Register) -> None:
-        self.about, self._fresh, self._claimed, self._health = about, True, "", ""
+        self.about, self._reconnected, self._reported_version, self._health = about, True, "", ""
         if about.takes_actions:
-            # It says which files it has, but not which servers: they are set again.
-            self._has = {part: value for part, value in self._has.items() if not part}
+            # It reports its files but not its upstream servers, so these are set again.
+            self._confirmed_parts = {
+                part: value for part, value in self._confirmed_parts.items() if not part
+            }
             self.confirmed = ""
 
-    def _register(self, said: Register, now: float) -> None:
-        # The field's agent may register before it has found its NGINX, and again after.
+    def _register(self, new: Register, now: float) -> None:
+        # NGINX Agent may register before it has found its NGINX, and again after that.
         known = self.about
-        if said.nginx_id and not known.nginx_id:
-            self._files_until = now + FILES_PATIENCE
+        if new.nginx_id and not known.nginx_id:
+            self._files_until = now + FILE_REPORT_TIMEOUT_SECONDS
         self.about = Register(
-            said.nginx_id or known.nginx_id,
-            said.proxy or known.proxy,
-            said.modules if said.proxy else known.modules,
-            said.features or known.features,
-            said.main_file or known.main_file,
-            said.problem,
-            said.reports_files or known.reports_files,
+            new.nginx_id or known.nginx_id,
+            new.proxy or known.proxy,
+            new.modules if new.proxy else known.modules,
+            new.features or known.features,
+            new.main_file or known.main_file,
+            new.problem,
+            new.reports_files or known.reports_files,
         )
 
     def _has_files(self, paths: tuple[str, ...]) -> None:
-        # A container that starts again has the files of its image again: none is forgotten.
+        # A restarted container has the files of its image again, so no path is forgotten.
         known = sorted(self.unmanaged.union(paths))
         self.unmanaged, self._files_known = frozenset(known[:UNMANAGED_MAX]), True
 
     def _restarted(self, about: Register) -> None:
-        self.about, self._claimed, self._health = about, "", ""
-        # What its predecessor had, or may still have been about to answer, says nothing of it.
+        self.about, self._reported_version, self._health = about, "", ""
+        # Versions and pending responses of the previous process are not valid for this one.
         self._reset()
         self.confirmed = ""
-        self._has.clear()
+        self._confirmed_parts.clear()
         self._overdue = None
-        self._told = self.in_flight.version if self.in_flight else ""
+        self._sent = self.in_flight.version if self.in_flight else ""
 
     def _has_version(self, version: str) -> None:
         if self.in_flight is None:
-            self._claimed = version
+            self._reported_version = version
             self._trust_reported_version(version)
 
     def _trust_reported_version(self, version: str) -> None:
-        """Take the instance's word for the files that it serves, if they are the desired ones."""
+        """Confirm the files that the instance reports to serve, if they are the desired ones."""
         if not version or version != self._parts[""]:
             return
-        self._has[""], self._fresh = version, False
+        self._confirmed_parts[""], self._reconnected = version, False
         if version == self.desired:
-            self.confirmed = self._told = version
+            self.confirmed = self._sent = version
             self.error = ""
 
     def _open(self, generation: int, now: float) -> list[Effect]:
@@ -292,95 +299,95 @@ class Session:
             return [End(generation)]
         effects: list[Effect] = [End(self.generation)] if self.generation else []
         self._close()
-        self.generation, self._silent = generation, 0
-        self._files_until = now + FILES_PATIENCE
-        if self._fresh:
-            # It did not say what it serves, so it is told what to serve; if it has that
-            # already, it answers so without a reload.
-            self.confirmed, self._told, self._fresh = "", "", False
-            self._has.clear()
-        # A fault of the connection is no refusal: what was tried on it is tried again at once.
+        self.generation, self._unanswered = generation, 0
+        self._files_until = now + FILE_REPORT_TIMEOUT_SECONDS
+        if self._reconnected:
+            # It did not report a version, so the desired one is sent. If the instance has it
+            # already, it confirms without a reload.
+            self.confirmed, self._sent, self._reconnected = "", "", False
+            self._confirmed_parts.clear()
+        # A failed connection is not a rejection: its request is retried at once.
         self._failures, self._retry_at = 0, 0.0
-        self._put_off.clear()
+        self._deferred.clear()
         return effects
 
     def _close(self) -> None:
         if self.in_flight is not None:
-            self._not_done(self.in_flight)
-        # The answer may still come, on the next stream.
+            self._count_attempt(self.in_flight)
+        # The response may still arrive on the next stream.
         self._overdue = self.in_flight or self._overdue
         self.in_flight, self.generation = None, 0
 
     def _answer(self, correlation: str, error: str, now: float) -> None:
         request = self.in_flight
         if request is not None and request.correlation == correlation:
-            self.in_flight, self._silent = None, 0
+            self.in_flight, self._unanswered = None, 0
             if error:
-                self._refused(request, error, now)
+                self._reject(request, error, now)
             else:
-                self._applied(request)
+                self._confirm(request)
             return
         late = self._overdue
         if late is None or late.correlation != correlation:
             return
-        self._overdue, self._silent = None, 0
+        self._overdue, self._unanswered = None, 0
         same = request is None or (request.part, request.value) == (late.part, late.value)
         if same and not error:
             self.in_flight = None
-            self._applied(late)
+            self._confirm(late)
 
-    def _applied(self, request: _Request) -> None:
+    def _confirm(self, request: _Request) -> None:
         if request.part:
-            self._has[request.part] = request.value
-            self._put_off.discard(request.part)
+            self._confirmed_parts[request.part] = request.value
+            self._deferred.discard(request.part)
             return
-        # Whatever the servers were, the new files are the beginning.
-        self._has = {"": request.value}
+        # The new files reset all upstream servers.
+        self._confirmed_parts = {"": request.value}
         self._reset()
         if request.value == request.version:
             self.confirmed = request.version
 
-    def _not_done(self, request: _Request) -> None:
-        # What is on its disk now says nothing of what its NGINX has read.
+    def _count_attempt(self, request: _Request) -> None:
+        # Files on its disk do not prove that its NGINX has read them.
         self.attempt += 0 if request.part else 1
 
-    def _refused(self, request: _Request, error: str, now: float) -> None:
-        self._not_done(request)
+    def _reject(self, request: _Request, error: str, now: float) -> None:
+        self._count_attempt(request)
         if request.version != self.desired:
             return
         where = f"upstream {request.part}: " if request.part else ""
         self.error = f"{where}{error}"[:ERROR_MAX]
-        if not self._put_off:
+        if not self._deferred:
             self._retry_at = now + min(RETRY_FIRST * 2**self._failures, RETRY_MAX)
             self._failures = min(self._failures + 1, 16)
-        self._put_off.add(request.part)
+        self._deferred.add(request.part)
 
     def _expire(self, now: float) -> list[Effect]:
         request = self.in_flight
         if request is None or now < request.deadline:
             return []
         self.in_flight, self._overdue = None, request
-        self._refused(request, f"no answer within {self._apply_deadline:g} s", now)
-        self._silent += 1
-        return [End(self.generation)] if self._silent == MAX_UNANSWERED_REQUESTS else []
+        self._reject(request, f"no response within {self._apply_deadline:g} s", now)
+        self._unanswered += 1
+        return [End(self.generation)] if self._unanswered == MAX_UNANSWERED_REQUESTS else []
 
-    def _ask(self, now: float) -> list[Effect]:
-        if self.in_flight is not None or not self._wanting or now < self._wait_for_files:
+    def _next_request(self, now: float) -> list[Effect]:
+        if self.in_flight is not None or not self._can_send or now < self._wait_for_files:
             return []
         missing = self._missing()
-        # What is refused of one upstream keeps no other from its servers.
-        ready = [part for part in missing if part not in self._put_off]
+        # A rejected upstream does not delay the other upstreams.
+        ready = [part for part in missing if part not in self._deferred]
         if not ready:
             if now < self._retry_at:
                 return []
-            self._put_off.clear()
+            self._deferred.clear()
             ready = missing
         part, seconds = ready[0], self._apply_deadline
         deadline, latest = now + seconds, now + MAX_MISSED_DEADLINES * seconds
         value = self._parts[part]
         request = _Request(self.desired, self._new_id(), deadline, latest, part, value)
-        self.in_flight, self._told, self._claimed = request, request.version, ""
+        self.in_flight, self._sent, self._reported_version = request, request.version, ""
         if request.value != request.version:
-            # From now on it may have either, also if no answer comes.
-            self._has.pop(part, None)
+            # From now on it may have either version, even if it does not respond.
+            self._confirmed_parts.pop(part, None)
         return [Send(self.generation, request.version, request.correlation, part)]

@@ -1,4 +1,4 @@
-"""The way to one instance, which may be slower than what is to be said to it."""
+"""Outgoing messages of one instance's stream. The client may be slower than the messages arrive."""
 
 from __future__ import annotations
 
@@ -14,55 +14,56 @@ from gatehouse.transports.agents.publication import Published
 from gatehouse.transports.agents.token_auth import Identity
 
 MESSAGES_MAX = 16
-"""Messages of a dialect's own that may wait on a stream; whose client asks for more is cut off."""
+"""Maximum number of protocol messages that may wait on a stream. Beyond this the stream is
+ended."""
 
 
 class Apply(msgspec.Struct, frozen=True):
-    """A request to apply a bundle, and what its instance said of itself."""
+    """A request to apply a file set, with the instance's description of its NGINX."""
 
     published: Published
     correlation: str
     about: session.Register
     upstream: str = ""
-    """Given: only the servers of this upstream are asked for."""
+    """If set, request only the servers of this upstream."""
     unmanaged: frozenset[str] = frozenset()
-    """Paths of files that the agent is to leave alone."""
+    """Paths of files that the agent must leave alone."""
     attempt: int = 0
-    """How many requests before this one its instance has not answered with a success."""
+    """Number of earlier requests to this instance that did not succeed."""
 
     @property
     def version(self) -> str:
-        """The bundle's."""
-        return self.published.bundle.version
+        """Version of the file set."""
+        return self.published.file_set.version
 
     @property
     def files(self) -> FileSet:
-        """What of the bundle its instance gets as files."""
-        return self.published.files if self.about.takes_actions else self.published.bundle
+        """The files sent to this instance: without endpoints if these are sent separately."""
+        return self.published.files if self.about.takes_actions else self.published.file_set
 
 
 class Stream:
-    """The way to one instance: the newest request to apply, messages of the dialect's own.
+    """Outgoing queue of one instance: the newest request to apply and protocol messages.
 
-    However slow its client is, no more than that waits here.
+    However slow the client is, no more than that is queued.
     """
 
     def __init__(self, identity: Identity, generation: int) -> None:
         self.identity = identity
         self.generation = generation
         self.on_end: Callable[[], object] = lambda: None
-        """What is to happen when it is to end."""
-        self._apply: Apply | None = None
+        """Called to end the stream."""
+        self._request: Apply | None = None
         self._messages: deque[bytes] = deque()
         self._filled = asyncio.Event()
 
-    def ask(self, apply: Apply) -> None:
-        """Send a request to apply, instead of one that was not taken yet."""
-        self._apply = apply
+    def send_apply(self, apply: Apply) -> None:
+        """Queue a request to apply. It replaces one that was not sent yet."""
+        self._request = apply
         self._filled.set()
 
-    def say(self, message: bytes) -> None:
-        """Send a message of the dialect's own, before any request to apply."""
+    def send_message(self, message: bytes) -> None:
+        """Queue a protocol message before any request to apply. End the stream if too many wait."""
         if len(self._messages) >= MESSAGES_MAX:
             self.end()
             return
@@ -70,17 +71,17 @@ class Stream:
         self._filled.set()
 
     def end(self) -> None:
-        """End it, also while its client takes nothing."""
+        """End the stream, even if its client reads nothing."""
         self.on_end()
 
     async def next(self) -> Apply | bytes:
-        """Wait for what is to be sent next."""
+        """Wait for the next message to send."""
         await self._filled.wait()
         if self._messages:
-            found: Apply | bytes | None = self._messages.popleft()
+            message: Apply | bytes | None = self._messages.popleft()
         else:
-            found, self._apply = self._apply, None
-        if not self._messages and self._apply is None:
+            message, self._request = self._request, None
+        if not self._messages and self._request is None:
             self._filled.clear()
-        assert found is not None
-        return found
+        assert message is not None
+        return message

@@ -1,4 +1,5 @@
-"""Who an agent is by its token: reviewed once, remembered by its hash for at most a minute."""
+"""Authentication of agents by token. Reviews are cached by the token's hash for at most a
+minute."""
 
 from __future__ import annotations
 
@@ -8,41 +9,41 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-REMEMBERED_SECONDS = 60.0
-"""How long a review holds, and so how long a revoked token may still be used."""
+REVIEW_TTL_SECONDS = 60.0
+"""Lifetime of a cached review in seconds. A revoked token may be used for this time."""
 
 REVIEWS_MAX = 32
-"""Reviews at once: thousands of agents that connect at one moment must not flood who reviews."""
+"""Maximum number of concurrent reviews, because thousands of agents may connect at once."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who an agent is, by its token or by its certificate."""
+    """Identity of an agent, proved by its token or certificate."""
 
     gateway: str
-    """``namespace/name`` of the Gateway whose data plane it is part of; of a machine outside, what
-    asks for it: ``ExternalLoadBalancer namespace/name``."""
+    """``namespace/name`` of the Gateway whose data plane it belongs to. For an external machine:
+    ``ExternalLoadBalancer namespace/name``."""
     instance: str
-    """Name of its Pod, or of the machine."""
+    """Name of its Pod or machine."""
     owner: str = ""
-    """``namespace_name`` of its Deployment, as agents call it in their labels; empty: not known."""
+    """``namespace_name`` of its Deployment, the form of agents' labels; empty if unknown."""
     expires: float = 0.0
-    """When, in seconds since the epoch, it is nobody any more; 0: whoever vouches is asked anew."""
+    """Expiry in seconds since the epoch; 0 if the identity is checked again with each review."""
 
 
 class Denied(Exception):
-    """The token is definitely not one of ours."""
+    """The credential is definitely not valid."""
 
 
 class Unavailable(Exception):
-    """Whose the token is cannot be told now; the agent is to try again."""
+    """The credential cannot be checked now; the agent should retry."""
 
 
 Authenticate = Callable[[str], Awaitable[Identity]]
-"""Gives the identity behind a token; raises :class:`Denied` or :class:`Unavailable`."""
+"""Returns the identity of a token. Raises :class:`Denied` or :class:`Unavailable`."""
 
 
 def token_in(metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """Give the token of a call: the field's agent sends it bare, others after ``Bearer``.
+    """Return the token of a call. NGINX Agent sends it bare, others after ``Bearer``.
 
     Raises :class:`Denied` if there is none.
     """
@@ -52,46 +53,46 @@ def token_in(metadata: Iterable[tuple[str, str | bytes]]) -> str:
             token = text.removeprefix("Bearer ").strip()
             if token:
                 return token
-    raise Denied("the call carries no token in its metadata 'authorization'")
+    raise Denied("metadata 'authorization': token not found")
 
 
 class _Review:
-    """One that is waited for, by however many calls."""
+    """A review in progress and the number of calls that wait for it."""
 
-    def __init__(self, work: asyncio.Task[Identity]) -> None:
-        self.work = work
-        self.awaited_by = 0
+    def __init__(self, task: asyncio.Task[Identity]) -> None:
+        self.task = task
+        self.waiters = 0
 
 
 class TokenReviews:
-    """Remembers good reviews, so that fetching a thousand files costs one review."""
+    """Cache of successful reviews, so that fetching a thousand files costs one review."""
 
     def __init__(self, authenticate: Authenticate, clock: Callable[[], float]) -> None:
         self._authenticate = authenticate
         self._clock = clock
-        self._known: dict[bytes, tuple[float, Identity]] = {}
-        """Until when, in this order; by the token's hash."""
+        self._cache: dict[bytes, tuple[float, Identity]] = {}
+        """Expiry and identity by the token's hash, in the order of expiry."""
         self._reviews: dict[bytes, _Review] = {}
         self._slots = asyncio.Semaphore(REVIEWS_MAX)
 
     async def identify(self, metadata: Iterable[tuple[str, str | bytes]]) -> Identity:
-        """Give the caller's identity; raises :class:`Denied` or :class:`Unavailable`."""
+        """Return the caller's identity. Raises :class:`Denied` or :class:`Unavailable`."""
         token = token_in(metadata)
         key = hashlib.sha256(token.encode()).digest()
-        found = self._known.get(key)
-        if found is not None and self._clock() < found[0]:
-            return found[1]
+        cached = self._cache.get(key)
+        if cached is not None and self._clock() < cached[0]:
+            return cached[1]
         review = self._reviews.get(key)
         if review is None:
             review = self._reviews[key] = _Review(asyncio.create_task(self._review(key, token)))
-        review.awaited_by += 1
+        review.waiters += 1
         try:
-            # One call that is given up must not end the review that others wait for.
-            return await asyncio.shield(review.work)
+            # A cancelled call must not cancel a review that other calls wait for.
+            return await asyncio.shield(review.task)
         finally:
-            review.awaited_by -= 1
-            if not review.awaited_by:
-                review.work.cancel()
+            review.waiters -= 1
+            if not review.waiters:
+                review.task.cancel()
                 self._reviews.pop(key, None)
 
     async def _review(self, key: bytes, token: str) -> Identity:
@@ -102,7 +103,7 @@ class TokenReviews:
 
     def _remember(self, key: bytes, identity: Identity) -> None:
         now = self._clock()
-        self._known.pop(key, None)
-        while self._known and now >= self._known[oldest := next(iter(self._known))][0]:
-            del self._known[oldest]
-        self._known[key] = (now + REMEMBERED_SECONDS, identity)
+        self._cache.pop(key, None)
+        while self._cache and now >= self._cache[oldest := next(iter(self._cache))][0]:
+            del self._cache[oldest]
+        self._cache[key] = (now + REVIEW_TTL_SECONDS, identity)

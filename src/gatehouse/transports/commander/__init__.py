@@ -1,10 +1,10 @@
-"""NGINX Agent v2's protocol (Commander), as its management plane.
+"""Management plane of the NGINX Agent v2 protocol (Commander).
 
-- :mod:`~gatehouse.transports.commander.messages`: commands and answers as wire messages.
-- :mod:`~gatehouse.transports.commander.main_file`: the file that NGINX begins with, which agent v2
-  is sent too.
-- :mod:`~gatehouse.transports.commander.payload`: a bundle in the form that agent v2 fetches.
+- :mod:`~gatehouse.transports.commander.messages`: commands and responses as wire messages.
+- :mod:`~gatehouse.transports.commander.main_file`: the main NGINX configuration file, which is
+  sent to agent v2 too.
+- :mod:`~gatehouse.transports.commander.payload`: a file set in the format that agent v2 fetches.
 - :mod:`~gatehouse.transports.commander.services`: the RPCs.
 
-Never here: when an instance is told what, which is :mod:`gatehouse.transports.agents`.
+Never here: decisions about what to send and when; see :mod:`gatehouse.transports.agents`.
 """

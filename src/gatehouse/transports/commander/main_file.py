@@ -1,4 +1,4 @@
-"""The file that NGINX begins with. Agent v2 has none of its own, so it is sent this one."""
+"""The main NGINX configuration file. Agent v2 has none of its own and is sent this one."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _MARK = "# gatehouse: "
 _MARKED = re.compile(rf"{_MARK}(.*)$", re.MULTILINE)
 
 
-def make(about: Register, bundle: FileSet) -> File:
-    """Give the file for the NGINX that ``about`` describes; paths are relative to its directory.
+def make(about: Register, file_set: FileSet) -> File:
+    """Build the file for the NGINX that ``about`` describes. Paths are relative to its directory.
 
-    Its first line holds that description, since agent v2 gives it only once: a control plane that
-    has not heard it reads it back from the configuration, with :func:`described`.
+    Its first line stores that description, because agent v2 sends it only once. Another control
+    plane reads it back from the configuration with :func:`described`.
     """
     description = msgspec.json.encode(about).decode()
-    text = f"{_MARK}{description}\n{main_file.render(about.proxy, bundle.files.keys())}"
+    text = f"{_MARK}{description}\n{main_file.render(about.proxy, file_set.files.keys())}"
     return File.make(posixpath.basename(about.main_file), text)
 
 
 def described(configuration: str) -> Register | None:
-    """Give what a configuration of ours, in one text, says of the NGINX that it was made for."""
-    found = _MARKED.search(configuration)
+    """Return the description in a configuration that Gatehouse generated, or None."""
+    match = _MARKED.search(configuration)
     try:
-        about = msgspec.json.decode(found[1], type=Register) if found else None
+        about = msgspec.json.decode(match[1], type=Register) if match else None
     except msgspec.MsgspecError:
         return None
     return about if about is not None and posixpath.basename(about.main_file) else None

@@ -1,4 +1,4 @@
-"""Commands and answers as wire messages."""
+"""Commands and responses of agent v2 as wire messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from gatehouse.transports.agents.session import Answer, Register
 from gatehouse.wire.agent_sdk import commander_pb2
 
 STILL_VALIDATING = "config apply request successfully processed"
-"""What agent v2 says, as of a success, when NGINX tests a configuration for more than a minute."""
+"""Message of agent v2, sent with status OK, if NGINX tests a configuration for more than a
+minute."""
 
 _STATUS = commander_pb2.CommandStatusResponse.CommandStatus
 _OUTCOME = commander_pb2.NginxConfigStatus.Status
@@ -18,22 +19,23 @@ _WITHOUT_REASON = "the agent gave no reason"
 
 
 def meta(message_id: str) -> commander_pb2.Metadata:
-    """Give the head of a message, stamped with the present time."""
+    """Build message metadata with the current time."""
     head = commander_pb2.Metadata(message_id=message_id)
     head.timestamp.GetCurrentTime()
     return head
 
 
 def connected(message_id: str) -> bytes:
-    """Answer to a registration. It names no configurations, so that none is uploaded."""
+    """Build the response to a registration. It names no configurations, so that none is
+    uploaded."""
     return _connect_response(message_id, commander_pb2.ConfigReport())
 
 
-def wish_for_upload(system_id: str, nginx_id: str) -> bytes:
-    """Ask that the configuration that ``nginx_id`` has be uploaded.
+def request_upload(system_id: str, nginx_id: str) -> bytes:
+    """Build a request to upload the configuration of ``nginx_id``.
 
-    An agent does so for each configuration that the answer to its registration names, and takes
-    that answer at any time.
+    An agent uploads each configuration that the response to its registration names, and accepts
+    such a response at any time.
     """
     named = commander_pb2.ConfigDescriptor(system_id=system_id, nginx_id=nginx_id)
     return _connect_response(str(uuid.uuid4()), commander_pb2.ConfigReport(configs=[named]))
@@ -51,7 +53,7 @@ def _connect_response(message_id: str, configs: commander_pb2.ConfigReport) -> b
 
 
 def apply(correlation: str, nginx_id: str, version: str) -> bytes:
-    """Ask that the configuration be fetched, under ``correlation``, and applied."""
+    """Build a request to fetch and apply the configuration under ``correlation``."""
     return commander_pb2.Command(
         meta=meta(correlation),
         type=commander_pb2.Command.CommandType.DOWNLOAD,
@@ -63,15 +65,15 @@ def apply(correlation: str, nginx_id: str, version: str) -> bytes:
 
 
 def nginx_of(details: commander_pb2.NginxDetails) -> Register:
-    """Give what an agent says of its NGINX."""
-    # A module of others is only in what NGINX was built with, by its directory.
+    """Parse an agent's description of its NGINX."""
+    # Third-party modules appear only in the build arguments, by their directory.
     added = (
         argument.partition("=")[2].removesuffix("/nginx").rpartition("/")[2]
         for argument in details.configure_args
         if argument.removeprefix("--").startswith("add-module=")
     )
     return Register(
-        # Without a place for the main file nothing can be sent, so it counts as not found.
+        # Without a path of the main file nothing can be sent, so this NGINX counts as not found.
         details.nginx_id if posixpath.basename(details.conf_path) else "",
         f"nginx/{details.version}",
         (*details.runtime_modules, *added),
@@ -80,12 +82,12 @@ def nginx_of(details: commander_pb2.NginxDetails) -> Register:
 
 
 def registered(request: commander_pb2.AgentConnectRequest) -> Register:
-    """Give what an agent says when it registers: of its first NGINX, if it has one."""
+    """Parse a registration: the agent's first NGINX, or an empty description."""
     return nginx_of(request.details[0]) if request.details else Register("", "")
 
 
-def told_by_status(status: commander_pb2.DataplaneStatus) -> Iterator[Register | Answer]:
-    """Give what an agent's regular report says: how an apply went, at times which NGINX it has."""
+def status_events(status: commander_pb2.DataplaneStatus) -> Iterator[Register | Answer]:
+    """Yield the events in an agent's regular report: results of requests and NGINX descriptions."""
     if status.details:
         yield nginx_of(status.details[0])
     for activity in status.agent_activity_status:
@@ -97,7 +99,7 @@ def told_by_status(status: commander_pb2.DataplaneStatus) -> Iterator[Register |
 
 
 def refusal(status: commander_pb2.CommandStatusResponse) -> str | None:
-    """Give why a command failed; empty: it succeeded; None: this is not yet its final answer."""
+    """Return the error of a failed command, "" for success, or None if it is not final."""
     if status.status == _STATUS.CMD_ERROR:
         return status.error or status.message or _WITHOUT_REASON
     if status.status != _STATUS.CMD_OK or status.message == STILL_VALIDATING:

@@ -1,7 +1,7 @@
-"""A bundle in the form that agent v2 fetches: JSON around a compressed archive of all its files.
+"""A file set in the format that agent v2 fetches: JSON around a compressed archive of all files.
 
-The JSON is the one that Go's encoder makes of the message NginxConfig: names as in the protocol,
-bytes in base64, enums as numbers. Protobuf's own mapping to JSON is another one.
+The JSON is that of Go's encoder for the message NginxConfig: field names as in the protocol, bytes
+in base64, enums as numbers. Protobuf's own JSON mapping differs.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from gatehouse.transports.agents.session import Register
 from gatehouse.wire.agent_sdk import commander_pb2
 
 CHUNK_BYTES = 1 << 20
-"""Size of the pieces; far below the 4 MiB that a message may have."""
+"""Chunk size in bytes, far below the message limit of 4 MiB."""
 
 UPLOAD_MAX = 16 << 20
-"""Bytes of an uploaded configuration that are read."""
+"""Maximum number of bytes read from an uploaded configuration."""
 
 _UNPACKED_MAX = 1 << 20
-"""Bytes of it that are looked at: the main file comes first."""
+"""Maximum number of unpacked bytes that are searched. The main file comes first."""
 
 _APPLY = commander_pb2.NginxConfigAction.APPLY
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """The files of one bundle with its main file, compressed; equal files make equal archives."""
+    """Compressed files of one file set and its main file. Equal files result in equal archives."""
 
     contents: bytes
     checksum: str
     """Hexadecimal SHA-256 of the contents."""
 
 
-def archive(bundle: FileSet, main: File) -> Archive:
-    """Compress ``bundle`` and its main file. Paths stay relative: the agent knows to where."""
+def archive(file_set: FileSet, main: File) -> Archive:
+    """Compress ``file_set`` and its main file. Paths stay relative: the agent adds the root."""
     packed = io.BytesIO()
-    # Without a time, and at a level where 10 MB take a tenth of a second.
+    # Reproducible (no time stamp), at a level that compresses 10 MB in a tenth of a second.
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for file in _files(bundle, main):
+        for file in _files(file_set, main):
             member = tarfile.TarInfo(file.path)
             member.size, member.mode = len(file.content), _mode(file)
             tar.addfile(member, io.BytesIO(file.content))
@@ -56,11 +56,11 @@ def archive(bundle: FileSet, main: File) -> Archive:
     return Archive(contents, hashlib.sha256(contents).hexdigest())
 
 
-def document(bundle: FileSet, packed: Archive, main: File, about: Register) -> bytes:
-    """Give the JSON for the NGINX that ``about`` describes.
+def document(file_set: FileSet, packed: Archive, main: File, about: Register) -> bytes:
+    """Return the JSON for the NGINX that ``about`` describes.
 
-    The directory map sets no actions, which says that it is all there shall be: the agent removes
-    what of the former configuration is not in it.
+    The directory map sets no actions, which declares it complete: the agent removes files of the
+    previous configuration that are not in it.
     """
     root = posixpath.dirname(about.main_file)
     zipped = {
@@ -74,14 +74,14 @@ def document(bundle: FileSet, packed: Archive, main: File, about: Register) -> b
             "config_data": {
                 "system_id": "",
                 "nginx_id": about.nginx_id,
-                "checksum": bundle.version,
+                "checksum": file_set.version,
             },
             "zconfig": zipped,
             "zaux": None,
             "access_logs": {"access_log": []},
             "error_logs": {"error_log": []},
             "ssl": {},
-            "directory_map": {"directories": _directories(_files(bundle, main), root)},
+            "directory_map": {"directories": _directories(_files(file_set, main), root)},
         }
     )
 
@@ -95,10 +95,10 @@ class _Uploaded(msgspec.Struct):
 
 
 def beginning(uploaded: bytes) -> str:
-    """Give the beginning of a configuration that an agent uploaded; empty if it cannot be read."""
+    """Return the beginning of an uploaded configuration, or "" if it cannot be read."""
     try:
         contents = msgspec.json.decode(uploaded, type=_Uploaded).zconfig.contents
-        # 31: with a header of gzip's.
+        # 31: with a gzip header.
         raw = zlib.decompressobj(31).decompress(contents, _UNPACKED_MAX)
     except (msgspec.MsgspecError, zlib.error):
         return ""
@@ -106,7 +106,7 @@ def beginning(uploaded: bytes) -> str:
 
 
 def chunks(payload: bytes, head: commander_pb2.Metadata) -> Iterator[commander_pb2.DataChunk]:
-    """Give ``payload`` as a stream: one header, then the pieces in order."""
+    """Yield ``payload`` as a stream: one header, then the chunks in order."""
     offsets = range(0, len(payload), CHUNK_BYTES)
     header = commander_pb2.ChunkedResourceHeader(
         meta=head,
@@ -122,9 +122,9 @@ def chunks(payload: bytes, head: commander_pb2.Metadata) -> Iterator[commander_p
         yield commander_pb2.DataChunk(data=data)
 
 
-def _files(bundle: FileSet, main: File) -> Iterator[File]:
+def _files(file_set: FileSet, main: File) -> Iterator[File]:
     yield main
-    yield from bundle.files.values()
+    yield from file_set.files.values()
 
 
 def _mode(file: File) -> int:
@@ -132,10 +132,10 @@ def _mode(file: File) -> int:
 
 
 def _directories(files: Iterable[File], root: str) -> list[dict[str, object]]:
-    found: dict[str, list[dict[str, object]]] = {}
+    directories: dict[str, list[dict[str, object]]] = {}
     for file in files:
         directory, _, name = posixpath.join(root, file.path).rpartition("/")
-        described = {
+        entry = {
             "name": name,
             "lines": 0,
             "mtime": {"seconds": 0, "nanos": 0},
@@ -143,5 +143,8 @@ def _directories(files: Iterable[File], root: str) -> list[dict[str, object]]:
             "size": len(file.content),
             "contents": b"",
         }
-        found.setdefault(directory, []).append(described)
-    return [{"name": name, "permissions": "0750", "files": found[name]} for name in sorted(found)]
+        directories.setdefault(directory, []).append(entry)
+    return [
+        {"name": name, "permissions": "0750", "files": directories[name]}
+        for name in sorted(directories)
+    ]

@@ -1,4 +1,4 @@
-"""The RPCs of agent v2's services, each a few lines between the wire and the fleet."""
+"""The RPCs of agent v2's services; they pass messages between the wire and the fleet."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PACKAGE = "f5.nginx.agent.sdk"
 
 
 class Services:
-    """Commander, and a MetricsService that drops what it gets."""
+    """Commander, and a MetricsService that discards its input."""
 
     def __init__(self, fleet: Fleet, callers: CallAuthorizer) -> None:
         self._fleet = fleet
         self._callers = callers
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Give both services, to be added to a server."""
+        """Return the handlers of both services."""
         commander: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "CommandChannel": grpc.stream_stream_rpc_method_handler(
                 self._channel, request_deserializer=commander_pb2.Command.FromString
@@ -43,11 +43,16 @@ class Services:
                 response_serializer=commander_pb2.UploadStatus.SerializeToString,
             ),
         }
-        # Without a deserializer: what is dropped need not be read.
-        drop: grpc.RpcMethodHandler[bytes, empty_pb2.Empty] = grpc.stream_unary_rpc_method_handler(
-            self._drop, response_serializer=empty_pb2.Empty.SerializeToString
+        # No deserializer: discarded messages need no parsing.
+        discard: grpc.RpcMethodHandler[bytes, empty_pb2.Empty] = (
+            grpc.stream_unary_rpc_method_handler(
+                self._discard, response_serializer=empty_pb2.Empty.SerializeToString
+            )
         )
-        metrics: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Stream": drop, "StreamEvents": drop}
+        metrics: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Stream": discard,
+            "StreamEvents": discard,
+        }
         return [
             grpc.method_handlers_generic_handler(f"{_PACKAGE}.Commander", commander),
             grpc.method_handlers_generic_handler(f"{_PACKAGE}.MetricsService", metrics),
@@ -62,23 +67,23 @@ class Services:
             identity,
             context,
             lambda stream: self._read_commands(stream, commands),
-            lambda asked: messages.apply(asked.correlation, asked.about.nginx_id, asked.version),
+            lambda apply: messages.apply(apply.correlation, apply.about.nginx_id, apply.version),
         )
 
     async def _read_commands(
         self, stream: Stream, commands: AsyncIterator[commander_pb2.Command]
     ) -> None:
-        wished = False
+        upload_requested = False
         async for command in commands:
             match command.WhichOneof("data"):
                 case "agent_connect_request":
                     self._register(stream, command)
                 case "dataplane_status":
                     status = command.dataplane_status
-                    for event in messages.told_by_status(status):
+                    for event in messages.status_events(status):
                         self._fleet.receive(stream.identity, event)
-                    if not wished and not self._fleet.knows(stream.identity):
-                        wished = _wish_for_upload(stream, status)
+                    if not upload_requested and not self._fleet.knows(stream.identity):
+                        upload_requested = _request_upload(stream, status)
                 case "nginx_config_response":
                     refusal = messages.refusal(command.nginx_config_response.status)
                     if refusal is not None:
@@ -86,8 +91,8 @@ class Services:
                         self._fleet.receive(stream.identity, answer)
 
     def _register(self, stream: Stream, command: commander_pb2.Command) -> None:
-        # An agent does this once in its life: one that only reconnects does not.
-        stream.say(messages.connected(command.meta.message_id))
+        # An agent registers once in its lifetime, not on reconnection.
+        stream.send_message(messages.connected(command.meta.message_id))
         about = messages.registered(command.agent_connect_request)
         self._fleet.receive(stream.identity, Restarted(about))
 
@@ -96,25 +101,25 @@ class Services:
     ) -> AsyncIterator[commander_pb2.DataChunk]:
         identity = await self._callers.identify(context)
         correlation = request.meta.message_id
-        asked = self._fleet.asked(identity, correlation)
-        if asked is None:
-            # The other instances of its own gateway are asked for the same bundle.
+        apply = self._fleet.request(identity, correlation)
+        if apply is None:
+            # Other instances of the caller's own Gateway have a request with the same file set.
             holder = self._fleet.pending_for(correlation)
-            await self._callers.missing(
+            await self._callers.abort_not_found(
                 context,
                 identity,
                 "a configuration",
                 "" if holder == identity.gateway else holder,
-                "nothing was asked under this id",
+                "no request with this id",
             )
-        for chunk in payload.chunks(await _document(asked), messages.meta(correlation)):
+        for chunk in payload.chunks(await _document(apply), messages.meta(correlation)):
             self._fleet.fetching(identity)
             yield chunk
 
     async def _upload(
         self, chunks: AsyncIterator[commander_pb2.DataChunk], context: Context
     ) -> commander_pb2.UploadStatus:
-        # After each apply an agent sends what it has then, again and again until that is taken.
+        # After each apply, an agent uploads its configuration and retries until it succeeds.
         identity = await self._callers.identify(context)
         message_id, uploaded = "", bytearray()
         async for chunk in chunks:
@@ -127,33 +132,33 @@ class Services:
         status = commander_pb2.UploadStatus.TransferStatus.OK
         return commander_pb2.UploadStatus(meta=messages.meta(message_id), status=status)
 
-    async def _drop(self, reports: AsyncIterator[bytes], context: Context) -> empty_pb2.Empty:
+    async def _discard(self, reports: AsyncIterator[bytes], context: Context) -> empty_pb2.Empty:
         await self._callers.identify(context)
         async for _ in reports:
             pass
         return empty_pb2.Empty()
 
 
-def _wish_for_upload(stream: Stream, status: commander_pb2.DataplaneStatus) -> bool:
-    """Have an agent that registered with another control plane show what it was given there.
+def _request_upload(stream: Stream, status: commander_pb2.DataplaneStatus) -> bool:
+    """Request an upload from an agent that registered with another control plane.
 
-    Its reports name its NGINX, and describe it only once a day.
+    Its reports name its NGINX but describe it only once a day.
     """
     if len(status.healths) != 1:
         return False
     nginx_id = status.healths[0].nginx_id
-    stream.say(messages.wish_for_upload(status.system_id, nginx_id))
+    stream.send_message(messages.request_upload(status.system_id, nginx_id))
     return True
 
 
-async def _document(asked: Apply) -> bytes:
-    """Give what is fetched for ``asked``, compressed once for all instances, in another thread."""
-    published = asked.published
-    bundle = published.bundle
-    main = main_file.make(asked.about, bundle)
+async def _document(apply: Apply) -> bytes:
+    """Return the payload for ``apply``, compressed in a thread once for all instances."""
+    published = apply.published
+    file_set = published.file_set
+    main = main_file.make(apply.about, file_set)
     packing = published.derive(
-        main, lambda: asyncio.ensure_future(asyncio.to_thread(payload.archive, bundle, main))
+        main, lambda: asyncio.ensure_future(asyncio.to_thread(payload.archive, file_set, main))
     )
-    # One that waits may be cancelled; the others go on waiting.
+    # A cancelled call must not cancel the compression that others wait for.
     packed = await asyncio.shield(packing)
-    return payload.document(bundle, packed, main, asked.about)
+    return payload.document(file_set, packed, main, apply.about)

@@ -1,8 +1,8 @@
-"""NGINX Agent v3's protocol (MPI), as its management plane.
+"""Management plane of the NGINX Agent v3 protocol (MPI).
 
-- :mod:`~gatehouse.transports.mpi.messages`: bundles and answers as wire messages.
+- :mod:`~gatehouse.transports.mpi.messages`: requests and responses as wire messages.
 - :mod:`~gatehouse.transports.mpi.services`: the RPCs.
 
-Never here: what is in a file, or when an instance is told what, which is
-:mod:`gatehouse.transports.agents`. A new request of the protocol goes to ``services``.
+Never here: knowledge of file contents, or decisions about what to send and when; see
+:mod:`gatehouse.transports.agents`. A new request of the protocol belongs in ``services``.
 """

@@ -1,4 +1,4 @@
-"""Bundles and answers as wire messages."""
+"""Requests and responses of NGINX Agent v3 as wire messages."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gatehouse.transports.agents.stream import Apply
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 CHUNK_BYTES = 64 << 10
-"""Size of the pieces of a streamed file: what a slow line carries in some seconds."""
+"""Chunk size of a streamed file in bytes. A slow connection carries it in a few seconds."""
 
 OWN_DIRECTORY = "gatehouse"
-"""Directory of a bundle's files, in that of NGINX's configuration."""
+"""Directory of Gatehouse's files in NGINX's configuration directory."""
 
 _OWN_AGENT = frozenset({"connectors", "endpoints"})
-"""Features that only Gatehouse's agent has: it has a main file of its own, and starts its NGINX."""
+"""Features that only Gatehouse's agent has. It has its own main file and starts its NGINX."""
 
 _FILE_PATH = re.compile(r"/.{0,4094}[^/]", re.DOTALL)
 
@@ -37,14 +37,14 @@ _NGINX_TYPES = (
 
 
 def meta(correlation: str) -> common_pb2.MessageMeta:
-    """Give the head of a message, stamped with the present time."""
+    """Build message metadata with the current time."""
     head = common_pb2.MessageMeta(message_id=str(uuid.uuid4()), correlation_id=correlation)
     head.timestamp.GetCurrentTime()
     return head
 
 
 def file_meta(file: File, config_dir: str) -> files_pb2.FileMeta:
-    """Describe one file as an agent is to write it."""
+    """Build the metadata of a file."""
     return files_pb2.FileMeta(
         name=f"{config_dir}/{file.path}",
         hash=file.digest,
@@ -54,76 +54,76 @@ def file_meta(file: File, config_dir: str) -> files_pb2.FileMeta:
 
 
 def overview(files: Iterable[File], config_dir: str) -> bytes:
-    """Serialise the part of an overview that is the same for every instance: its files.
+    """Serialise the part of a file overview that is the same for all instances: its files.
 
-    Those of some files, one after the other, are that of all of them.
+    The concatenation of several results is the overview of all their files.
     """
-    told = [files_pb2.File(file_meta=file_meta(file, config_dir)) for file in files]
-    return files_pb2.FileOverview(files=told).SerializeToString()
+    entries = [files_pb2.File(file_meta=file_meta(file, config_dir)) for file in files]
+    return files_pb2.FileOverview(files=entries).SerializeToString()
 
 
-def main_file_of(asked: Apply) -> File | None:
-    """Make the file that NGINX begins with; None: the agent has one of its own.
+def main_file_of(apply: Apply) -> File | None:
+    """Build the main NGINX configuration file, or return None if the agent has its own.
 
-    The field's agent reloads NGINX only if a file differs from that on its disk. After a request
-    that did not succeed, equal files do not prove that NGINX has read them, so this one differs.
+    NGINX Agent reloads NGINX only if a file on disk changes. After a failed request, equal files do
+    not prove that NGINX has read them, so each attempt writes a different main file.
     """
-    path = asked.about.main_file
+    path = apply.about.main_file
     if not path:
         return None
-    again = f"# attempt {asked.attempt}\n" if asked.attempt else ""
-    text = main_file.render(asked.about.proxy, asked.files.files.keys())
+    again = f"# attempt {apply.attempt}\n" if apply.attempt else ""
+    text = main_file.render(apply.about.proxy, apply.files.files.keys())
     return File.make(posixpath.basename(path), again + text)
 
 
 def config_dir_of(about: Register, default: str) -> str:
-    """Give the directory that paths in the configuration are relative to."""
+    """Return the directory that paths in the configuration are relative to."""
     return posixpath.dirname(about.main_file) or default
 
 
-def apply_request(shared: bytes, asked: Apply) -> bytes:
-    """Serialise the request to apply a bundle, around the bytes of :func:`overview`.
+def apply_request(shared: bytes, apply: Apply) -> bytes:
+    """Serialise the request to apply a file set around the bytes of :func:`overview`.
 
-    The overview of 5,000 files is some 600 kB and the same for every instance, so it is built
-    once, and only the few bytes around it per instance.
+    The overview of 5,000 files has about 600 kB and is the same for all instances. It is built
+    once; only the few bytes around it are built per instance.
     """
-    about = asked.about
-    version = files_pb2.ConfigVersion(instance_id=about.nginx_id, version=asked.files.version)
+    about = apply.about
+    version = files_pb2.ConfigVersion(instance_id=about.nginx_id, version=apply.files.version)
     own = files_pb2.FileOverview(config_version=version)
-    main = main_file_of(asked)
+    main = main_file_of(apply)
     if main is not None:
         own.files.add(file_meta=file_meta(main, posixpath.dirname(about.main_file)))
-        for path in sorted(asked.unmanaged):
-            left_alone = files_pb2.FileMeta(name=path, permissions="0644")
-            own.files.add(file_meta=left_alone, unmanaged=True)
-    head = command_pb2.ManagementPlaneRequest(message_meta=meta(asked.correlation))
-    # Fields may come in any order, so two serialised overviews, one after the other, are one.
+        for path in sorted(apply.unmanaged):
+            unmanaged = files_pb2.FileMeta(name=path, permissions="0644")
+            own.files.add(file_meta=unmanaged, unmanaged=True)
+    head = command_pb2.ManagementPlaneRequest(message_meta=meta(apply.correlation))
+    # Fields may come in any order, so two concatenated overviews are one overview.
     body = _embedded(1, shared + own.SerializeToString())
     return head.SerializeToString() + _embedded(5, body)
 
 
 def overview_response(shared: bytes, version: files_pb2.ConfigVersion) -> bytes:
-    """Serialise the reply that is an overview, around the bytes of :func:`overview`."""
+    """Serialise an overview response around the bytes of :func:`overview`."""
     own = files_pb2.FileOverview(config_version=version)
     return _embedded(1, shared + own.SerializeToString())
 
 
 def file_response(file: File) -> bytes:
-    """Serialise the reply that is a file. A thousand instances fetch it: it is copied, no more."""
+    """Serialise a file response with a single copy, because a thousand instances fetch the file."""
     return _embedded(1, _embedded(1, file.content))
 
 
-def servers_request(bundle: FileSet, upstream: str, nginx_id: str, correlation: str) -> bytes:
-    """Serialise the request that an upstream of NGINX Plus have the servers that a bundle says."""
-    found = endpoints.decode(bundle.files[endpoints.path_of(upstream)].content)
+def servers_request(file_set: FileSet, upstream: str, nginx_id: str, correlation: str) -> bytes:
+    """Serialise the request to set an NGINX Plus upstream to the servers in a file set."""
+    servers_in_file = endpoints.decode(file_set.files[endpoints.path_of(upstream)].content)
     servers = []
-    for each in found:
+    for endpoint in servers_in_file:
         server = struct_pb2.Struct()
-        # Whether one is fit is for its readiness to say, so failures count for nothing.
-        server.update({"server": each.encoded, "weight": each.weight, "max_fails": 0})
+        # Readiness decides whether an endpoint is used, so failed requests do not disable it.
+        server.update({"server": endpoint.encoded, "weight": endpoint.weight, "max_fails": 0})
         servers.append(server)
     action = command_pb2.NGINXPlusAction()
-    if endpoints.stream_file(upstream) in bundle.files:
+    if endpoints.stream_file(upstream) in file_set.files:
         action.update_stream_servers.upstream_stream_name = upstream
         action.update_stream_servers.servers.extend(servers)
     else:
@@ -145,27 +145,27 @@ def _embedded(field: int, message: bytes) -> bytes:
 
 
 def chunks(file: File, config_dir: str) -> Iterator[files_pb2.FileDataChunk]:
-    """Give a file as a stream. An empty one is a header that announces one empty piece."""
-    pieces = range(0, len(file.content), CHUNK_BYTES) or range(1)
+    """Yield a file as a stream. An empty file is a header that announces one empty chunk."""
+    offsets = range(0, len(file.content), CHUNK_BYTES) or range(1)
     header = files_pb2.FileDataChunkHeader(
-        file_meta=file_meta(file, config_dir), chunks=len(pieces), chunk_size=CHUNK_BYTES
+        file_meta=file_meta(file, config_dir), chunks=len(offsets), chunk_size=CHUNK_BYTES
     )
     head = meta(str(uuid.uuid4()))
     yield files_pb2.FileDataChunk(meta=head, header=header)
-    for number, offset in enumerate(pieces):
+    for number, offset in enumerate(offsets):
         data = file.content[offset : offset + CHUNK_BYTES]
         content = files_pb2.FileDataChunkContent(chunk_id=number, data=data)
         yield files_pb2.FileDataChunk(meta=head, content=content)
 
 
 def nginx_of(instances: Sequence[command_pb2.Instance]) -> Register:
-    """Give what is said of the NGINX among ``instances``, and of its agent."""
+    """Parse the description of the NGINX among ``instances`` and of its agent."""
     features = frozenset(
         feature
         for instance in instances
         for feature in instance.instance_config.agent_config.features
     )
-    field = _is_of_the_field(instances, features)
+    nginx_agent = _is_nginx_agent(instances, features)
     for instance in instances:
         about = instance.instance_meta
         if about.instance_type in _NGINX_TYPES:
@@ -174,24 +174,28 @@ def nginx_of(instances: Sequence[command_pb2.Instance]) -> Register:
                 *runtime.nginx_runtime_info.dynamic_modules,
                 *runtime.nginx_plus_runtime_info.dynamic_modules,
             )
-            stopped = field and not runtime.process_id
-            # Without a place for the main file nothing can be sent, so it counts as not found.
-            usable = not field or _FILE_PATH.fullmatch(runtime.config_path)
+            stopped = nginx_agent and not runtime.process_id
+            # Without a path of the main file nothing can be sent, so this NGINX counts as not
+            # found.
+            usable = not nginx_agent or _FILE_PATH.fullmatch(runtime.config_path)
             return Register(
                 about.instance_id if usable else "",
                 f"nginx/{about.version}",
                 modules,
                 features,
-                main_file=runtime.config_path if field else "",
+                main_file=runtime.config_path if nginx_agent else "",
                 problem="NGINX is not healthy: it has no master process" if stopped else "",
-                reports_files=field,
+                reports_files=nginx_agent,
             )
-    problem = "NGINX is not healthy: its agent finds no process" if field else ""
-    return Register("", "", features=features, problem=problem, reports_files=field)
+    problem = "NGINX is not healthy: its agent finds no process" if nginx_agent else ""
+    return Register("", "", features=features, problem=problem, reports_files=nginx_agent)
 
 
-def _is_of_the_field(instances: Sequence[command_pb2.Instance], features: frozenset[str]) -> bool:
-    """Tell NGINX's own agent, which names its configuration, from Gatehouse's, of any version."""
+def _is_nginx_agent(instances: Sequence[command_pb2.Instance], features: frozenset[str]) -> bool:
+    """Return whether the agent is NGINX Agent and not Gatehouse's.
+
+    NGINX Agent reports the path of its own configuration; no version of Gatehouse's agent does.
+    """
     agent = command_pb2.InstanceMeta.InstanceType.INSTANCE_TYPE_AGENT
     configured = any(
         instance.instance_meta.instance_type == agent and instance.instance_runtime.config_path
@@ -201,7 +205,7 @@ def _is_of_the_field(instances: Sequence[command_pb2.Instance], features: frozen
 
 
 def health_of(about: Register, healths: Iterable[command_pb2.InstanceHealth]) -> Health | None:
-    """Give what is said of the health of the NGINX ``about``; None: nothing that counts."""
+    """Return the reported health of the NGINX ``about``, or None if there is no relevant report."""
     for health in healths:
         if not about.reports_files or health.instance_id != about.nginx_id:
             continue
@@ -215,8 +219,8 @@ def health_of(about: Register, healths: Iterable[command_pb2.InstanceHealth]) ->
 
 
 def files_of(about: Register, reported: files_pb2.FileOverview) -> HasFiles | None:
-    """Give which files of those that NGINX reads are not Gatehouse's; None: nobody asks."""
-    # It may report the files of an NGINX before the NGINX.
+    """Return the reported files that are not Gatehouse's, or None if they are not needed."""
+    # An agent may report the files of an NGINX before the NGINX.
     main = about.main_file or reported.config_path
     if not about.reports_files or not main:
         return None
@@ -232,7 +236,7 @@ def files_of(about: Register, reported: files_pb2.FileOverview) -> HasFiles | No
 
 
 def owners(instances: Sequence[command_pb2.Instance]) -> list[str]:
-    """Give the Deployments that agents among ``instances`` claim in their labels to be part of."""
+    """Return the Deployments that agents among ``instances`` claim in their labels."""
     return [
         labels.fields[OWNER_LABEL].string_value
         for instance in instances
@@ -242,7 +246,7 @@ def owners(instances: Sequence[command_pb2.Instance]) -> list[str]:
 
 
 def refusal(response: common_pb2.CommandResponse) -> str | None:
-    """Give why a command failed; empty: it succeeded; None: this is not yet its final answer."""
+    """Return the error of a failed command, "" for success, or None if it is not final."""
     if response.status == _STATUS.COMMAND_STATUS_OK:
         return ""
     if response.status != _STATUS.COMMAND_STATUS_FAILURE:

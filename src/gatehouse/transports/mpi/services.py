@@ -1,4 +1,4 @@
-"""The RPCs of the two services, each a few lines between the wire and the fleet."""
+"""The RPCs of the two MPI services; they pass messages between the wire and the fleet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Services:
         self._config_dir = config_dir
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Give both services, to be added to a server."""
+        """Return the handlers of both services."""
         command = {
             "CreateConnection": _unary(
                 self._create_connection, command_pb2.CreateConnectionRequest
@@ -74,28 +74,31 @@ class Services:
     async def _identify(self, context: Context) -> Identity:
         return await self._callers.identify(context)
 
-    async def _describe(self, resource: command_pb2.Resource, context: Context) -> Identity:
-        """Give whose call this is, who describes itself as ``resource``."""
+    async def _identify_resource(
+        self, resource: command_pb2.Resource, context: Context
+    ) -> Identity:
+        """Return the identity of a caller that describes itself as ``resource``."""
         identity = await self._identify(context)
         owners = messages.owners(resource.instances)
         await self._callers.check_owner(context, identity, owners)
         return identity
 
     def _overview(self, published: Published, files: FileSet, config_dir: str) -> bytes:
-        key = ("overview", files is published.bundle, config_dir)
+        key = ("overview", files is published.file_set, config_dir)
 
-        def write(some: Iterable[File]) -> bytes:
-            return messages.overview(some, config_dir)
+        def write(files: Iterable[File]) -> bytes:
+            return messages.overview(files, config_dir)
 
         if config_dir != self._config_dir:
-            # What is kept by chunk is kept for each directory, and agents choose theirs.
+            # Only the default directory is cached by chunk: agents choose theirs, and that cache
+            # has no limit on the number of keys.
             return published.derive(key, lambda: write(files.files.values()))
         return published.derive(key, lambda: b"".join(published.by_chunk(key, files, write)))
 
     async def _create_connection(
         self, request: command_pb2.CreateConnectionRequest, context: Context
     ) -> command_pb2.CreateConnectionResponse:
-        identity = await self._describe(request.resource, context)
+        identity = await self._identify_resource(request.resource, context)
         self._fleet.on_connect(identity, messages.nginx_of(request.resource.instances))
         status = common_pb2.CommandResponse.CommandStatus.COMMAND_STATUS_OK
         return command_pb2.CreateConnectionResponse(
@@ -105,7 +108,7 @@ class Services:
     async def _update_status(
         self, request: command_pb2.UpdateDataPlaneStatusRequest, context: Context
     ) -> command_pb2.UpdateDataPlaneStatusResponse:
-        identity = await self._describe(request.resource, context)
+        identity = await self._identify_resource(request.resource, context)
         self._fleet.receive(identity, messages.nginx_of(request.resource.instances))
         return command_pb2.UpdateDataPlaneStatusResponse()
 
@@ -139,16 +142,16 @@ class Services:
             self.apply_request,
         )
 
-    def apply_request(self, asked: Apply) -> bytes:
-        """Serialise what an instance is asked."""
-        if asked.upstream:
-            nginx_id = asked.about.nginx_id
+    def apply_request(self, apply: Apply) -> bytes:
+        """Serialise a request to an instance."""
+        if apply.upstream:
+            nginx_id = apply.about.nginx_id
             return messages.servers_request(
-                asked.published.bundle, asked.upstream, nginx_id, asked.correlation
+                apply.published.file_set, apply.upstream, nginx_id, apply.correlation
             )
-        config_dir = messages.config_dir_of(asked.about, self._config_dir)
-        shared = self._overview(asked.published, asked.files, config_dir)
-        return messages.apply_request(shared, asked)
+        config_dir = messages.config_dir_of(apply.about, self._config_dir)
+        shared = self._overview(apply.published, apply.files, config_dir)
+        return messages.apply_request(shared, apply)
 
     async def _read_answers(
         self, stream: Stream, answers: AsyncIterator[command_pb2.DataPlaneResponse]
@@ -163,13 +166,13 @@ class Services:
         identity = await self._identify(context)
         current = self._fleet.current(identity)
         version = request.config_version.version
-        if current is None or version not in ("", current.bundle.version):
-            holder = self._fleet.owner_of(lambda published: published.get(version))
-            # An older version of its own may be another's by chance.
+        if current is None or version not in ("", current.file_set.version):
+            holder = self._fleet.owner_of(lambda publication: publication.get(version))
+            # An older version of the caller's Gateway may equal one of another Gateway.
             holder = "" if self._fleet.published(identity, version) else holder
-            why = "there is no such version"
-            await self._callers.missing(context, identity, "a configuration", holder, why)
-        shared = self._overview(current, current.bundle, self._config_dir)
+            why = "configuration version not found"
+            await self._callers.abort_not_found(context, identity, "a configuration", holder, why)
+        shared = self._overview(current, current.file_set, self._config_dir)
         return messages.overview_response(shared, request.config_version)
 
     async def _update_overview(
@@ -178,9 +181,9 @@ class Services:
         identity = await self._identify(context)
         version = request.overview.config_version.version
         self._fleet.receive(identity, session.HasVersion(version))
-        found = messages.files_of(self._fleet.about(identity), request.overview)
-        if found is not None:
-            self._fleet.receive(identity, found)
+        files = messages.files_of(self._fleet.about(identity), request.overview)
+        if files is not None:
+            self._fleet.receive(identity, files)
         return files_pb2.UpdateOverviewResponse()
 
     async def _file(self, request: files_pb2.GetFileRequest, context: Context) -> File:
@@ -188,15 +191,16 @@ class Services:
         digest = request.file_meta.hash
         file = self._fleet.find(identity, digest) or self._main_file(identity, request)
         if file is None:
-            holder = self._fleet.owner_of(lambda published: published.find(digest))
-            why = f"no {request.file_meta.name} with this hash"
-            await self._callers.missing(context, identity, "a file", holder, why)
+            holder = self._fleet.owner_of(lambda publication: publication.find(digest))
+            why = f"{request.file_meta.name}: no file with this hash"
+            await self._callers.abort_not_found(context, identity, "a file", holder, why)
         return file
 
     def _main_file(self, identity: Identity, request: files_pb2.GetFileRequest) -> File | None:
-        """Give the main file of what the caller was asked, if that is what it fetches."""
-        asked = self._fleet.asked(identity, request.message_meta.correlation_id)
-        main = messages.main_file_of(asked) if asked is not None else None
+        """Return the main file of the caller's current request if its digest is requested, else
+        None."""
+        apply = self._fleet.request(identity, request.message_meta.correlation_id)
+        main = messages.main_file_of(apply) if apply is not None else None
         return main if main is not None and main.digest == request.file_meta.hash else None
 
     async def _get_file(self, request: files_pb2.GetFileRequest, context: Context) -> bytes:
@@ -212,18 +216,18 @@ class Services:
     async def _update_file(
         self, request: files_pb2.UpdateFileRequest, context: Context
     ) -> files_pb2.UpdateFileResponse:
-        # Nothing here asks for uploads; an agent that sends one shall not fail over it.
+        # Uploads are not requested, but an agent that sends one must not fail.
         await self._identify(context)
         return files_pb2.UpdateFileResponse(file_meta=request.file.file_meta)
 
     async def _update_file_stream(
-        self, pieces: AsyncIterator[files_pb2.FileDataChunk], context: Context
+        self, chunks: AsyncIterator[files_pb2.FileDataChunk], context: Context
     ) -> files_pb2.UpdateFileResponse:
         await self._identify(context)
         about = files_pb2.FileMeta()
-        async for piece in pieces:
-            if piece.HasField("header"):
-                about = piece.header.file_meta
+        async for chunk in chunks:
+            if chunk.HasField("header"):
+                about = chunk.header.file_meta
         return files_pb2.UpdateFileResponse(file_meta=about)
 
 

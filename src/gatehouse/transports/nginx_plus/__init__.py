@@ -1,16 +1,18 @@
-"""Makes hosts with NGINX Plus agree with what they are to hold, by their REST API.
+"""Synchronizes upstreams of NGINX Plus hosts through their REST API.
 
-- :mod:`client`: the API of one host: its requests, its errors in its own words.
-- :mod:`planning`: what differs between what is wanted and what is there. Pure.
-- :mod:`knowledge`: what is known of a host, what is due, and when something is next. Pure.
-- :mod:`execution`: carries a plan out.
-- :mod:`worker`: one host, for as long as it is wanted.
-- :mod:`fleet`: all hosts of all load balancers.
+- :mod:`~gatehouse.transports.nginx_plus.client`: REST client of one host.
+- :mod:`~gatehouse.transports.nginx_plus.diff`: differences between desired and observed servers.
+  No I/O.
+- :mod:`~gatehouse.transports.nginx_plus.host_state`: observed state of a host and the schedule of
+  its work. No I/O.
+- :mod:`~gatehouse.transports.nginx_plus.executor`: executes a plan.
+- :mod:`~gatehouse.transports.nginx_plus.worker`: control loop of one host.
+- :mod:`~gatehouse.transports.nginx_plus.fleet`: all hosts of all load balancers.
+- :mod:`~gatehouse.transports.nginx_plus.resolver`: DNS lookups in a thread per host.
 
-Level-triggered: what a host holds is compared with what it is to hold, on each change, when it
-comes back, and again and again. Between two looks a host is trusted to hold what it confirmed, so
-that a change costs one request for each server that it touches. Never here: Kubernetes, or
-upstreams that are not ours.
+Level-triggered: desired and observed state are compared on each change, when a host reconnects, and
+periodically. In between, a host is trusted to hold the state that it confirmed, so a change costs
+one request per affected server. Never here: Kubernetes, or upstreams that are not owned.
 """
 
 from gatehouse.transports.nginx_plus.fleet import Fleet

@@ -1,4 +1,4 @@
-"""The REST API of one NGINX Plus."""
+"""Client of the REST API of one NGINX Plus host."""
 
 from __future__ import annotations
 
@@ -22,23 +22,26 @@ from gatehouse.transports.nginx_plus.resolver import Resolver
 T = TypeVar("T")
 
 VERSIONS = range(4, 10)
-"""The versions of the API whose servers are as we write them; the newest that both know is used."""
+"""Supported versions of the API, which share the format of servers. The newest common one is
+used."""
 
 
 ANSWER_MAX = 32 << 20
-"""Bytes; a list of 100,000 servers is shorter. Whatever is at a URL is not to fill our memory."""
+"""Maximum size of a response in bytes. A list of 100,000 servers is smaller. The limit protects the
+memory from arbitrary URLs."""
 
 
 class ServerEntry(Server, frozen=True):
-    """A server as the host lists it."""
+    """A server as listed by the host."""
 
     id: int = -1
     parent: int | None = None
-    """Given: found by name for the server of this id, with which it comes and goes."""
+    """If set, the server was resolved from the name of the server with this ID, and exists as long
+    as it."""
 
 
 class NginxInfo(msgspec.Struct, frozen=True):
-    """What a host says of itself; another one of these is another life of its upstreams."""
+    """A host's description of its NGINX. A change means that upstreams were recreated."""
 
     version: str = ""
     build: str = ""
@@ -48,7 +51,7 @@ class NginxInfo(msgspec.Struct, frozen=True):
 
     @property
     def server(self) -> str:
-        """For people."""
+        """Server version and build for display."""
         return " ".join(part for part in (f"nginx/{self.version}", self.build) if part)
 
 
@@ -63,24 +66,25 @@ class _Error(msgspec.Struct):
 
 
 class PlusError(Exception):
-    """A request that was not carried out, or may not have been."""
+    """A request that failed, or may have failed."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
         super().__init__(" ".join(part for part in (str(status or ""), code) if part) + f": {text}")
         self.status, self.code, self.text = status, code, text
-        """``status`` 0: there was no answer; ``code`` empty: it was not one of the API."""
+        """``status`` is 0 without a response; ``code`` is empty if it was not an error of the
+        API."""
 
     def __str__(self) -> str:
         return str(self.args[0]).removeprefix(": ")
 
     @property
     def of_host(self) -> bool:
-        """Whether other requests would fare no better."""
+        """True if other requests to this host would fail too."""
         return not self.code or self.status >= 500 or self.of_api
 
     @property
     def of_api(self) -> bool:
-        """Whether every such request fares no better, whatever it is about."""
+        """True if every request of this kind would fail, whatever its upstream."""
         return self.code in ("UnknownVersion", _READ_ONLY)
 
 
@@ -88,20 +92,20 @@ _READ_ONLY = "MethodDisabled"
 
 
 class Client:
-    """Speaks to one host; use :meth:`close` at the end."""
+    """Client of one host. Must be closed with :meth:`close`."""
 
     def __init__(self, host: Host, timeout: float) -> None:
-        """Raises ssl.SSLError for certificates that are none."""
+        """Raises ssl.SSLError if a certificate is invalid."""
         self._host = host
         self.api = 0
-        """The version in use."""
+        """API version in use."""
         self.calls: Counter[tuple[str, str]] = Counter()
-        """Requests so far by method and outcome: a status, or ``none`` for no answer."""
+        """Number of requests by method and outcome: a status, or ``none`` without a response."""
         headers = {"Accept": "application/json", "User-Agent": "gatehouse"}
         if host.authorization.reveal():
             headers["Authorization"] = host.authorization.reveal().decode("ascii")
-        self._trust = _context(host.tls) if host.url.startswith("https:") else None
-        self._limits = aiohttp.ClientTimeout(total=timeout)
+        self._tls_context = _context(host.tls) if host.url.startswith("https:") else None
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._resolver = Resolver()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -111,31 +115,31 @@ class Client:
         )
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close all connections."""
         await self._session.close()
         await self._resolver.close()
 
     async def negotiate(self) -> int:
-        """Settle on the newest version that both sides know; raises PlusError."""
+        """Select the newest common API version. Raises PlusError if there is none."""
         known = await self._call("GET", self._host.url, list[int])
         both = set(known) & set(VERSIONS)
         if not both:
-            ours = f"{VERSIONS[0]} to {VERSIONS[-1]}"
-            raise PlusError(0, "", f"its API has versions {known}, none of {ours}")
+            supported = f"{VERSIONS[0]} to {VERSIONS[-1]}"
+            raise PlusError(0, "", f"API versions {known} are not supported, only {supported}")
         self.api = max(both)
         return self.api
 
     async def about(self) -> NginxInfo:
-        """Ask who it is; raises PlusError."""
+        """Return the host's description. Raises PlusError."""
         return await self._call("GET", self._url("nginx"), NginxInfo)
 
     async def servers(self, name: UpstreamName) -> list[ServerEntry]:
-        """List the servers of an upstream; raises PlusError."""
-        found = await self._call("GET", self._servers(name), list[ServerEntry])
-        return [each for each in found if each.parent is None]
+        """List the servers of an upstream. Raises PlusError."""
+        servers = await self._call("GET", self._servers(name), list[ServerEntry])
+        return [server for server in servers if server.parent is None]
 
     async def add(self, name: UpstreamName, server: Server) -> ServerEntry:
-        """Add a server, of whose parameters the defaults are not said; raises PlusError."""
+        """Add a server; default parameters are omitted. Raises PlusError."""
         fields = {key: getattr(server, key) for key in Server.__struct_fields__}
         body = {key: value for key, value in fields.items() if DEFAULTS.get(key) != value}
         return await self._call("POST", self._servers(name), ServerEntry, body)
@@ -143,11 +147,11 @@ class Client:
     async def change(
         self, name: UpstreamName, number: int, fields: Mapping[str, Any]
     ) -> ServerEntry:
-        """Give a server other parameters; raises PlusError."""
+        """Change parameters of a server. Raises PlusError."""
         return await self._call("PATCH", f"{self._servers(name)}/{number}", ServerEntry, fields)
 
     async def remove(self, name: UpstreamName, number: int) -> None:
-        """Remove a server; one that is gone already is removed. Raises PlusError."""
+        """Remove a server; succeeds if it is already gone. Raises PlusError."""
         try:
             await self._call("DELETE", f"{self._servers(name)}/{number}", msgspec.Raw)
         except PlusError as error:
@@ -170,54 +174,52 @@ class Client:
                 url,
                 data=data,
                 headers=headers,
-                timeout=self._limits,
+                timeout=self._timeout,
                 allow_redirects=False,
-                ssl=self._trust or True,
-                server_hostname=self._host.tls.server_name or None if self._trust else None,
+                ssl=self._tls_context or True,
+                server_hostname=self._host.tls.server_name or None if self._tls_context else None,
             ) as response:
                 content = await _body(response)
                 outcome = str(response.status)
                 return _read(response.status, content, kind)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise PlusError(0, "", _reason(error, self._limits.total)) from error
+            raise PlusError(0, "", _reason(error, self._timeout.total)) from error
         finally:
             self.calls[method, outcome] += 1
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """Read an answer; raises PlusError for one that no API gives."""
-    found = bytearray()
-    async for piece in response.content.iter_chunked(1 << 16):
-        found += piece
-        if len(found) > ANSWER_MAX:
-            text = f"answered more than {ANSWER_MAX >> 20} MiB"
+    """Read a response body. Raises PlusError if it is too large."""
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(1 << 16):
+        body += chunk
+        if len(body) > ANSWER_MAX:
+            text = f"response is larger than {ANSWER_MAX >> 20} MiB"
             raise PlusError(response.status, "", text)
-    return bytes(found)
+    return bytes(body)
 
 
 def _read(status: int, content: bytes, kind: type[T]) -> T:
     if not 200 <= status < 300:
         try:
-            found = msgspec.json.decode(content, type=_Error).error
+            error = msgspec.json.decode(content, type=_Error).error
         except msgspec.DecodeError:
-            shown = content[:200].decode("utf-8", "replace").strip()
-            raise PlusError(
-                status, "", f"answered {shown!r}, which is no error of the API"
-            ) from None
-        raise PlusError(status, found.code, found.text)
+            text = content[:200].decode("utf-8", "replace").strip()
+            raise PlusError(status, "", f"response {text!r} is not an error of the API") from None
+        raise PlusError(status, error.code, error.text)
     try:
         return msgspec.json.decode(content, type=kind)
-    except msgspec.DecodeError as error:
-        raise PlusError(status, "", f"its answer cannot be read: {error}") from error
+    except msgspec.DecodeError as invalid:
+        raise PlusError(status, "", f"invalid response: {invalid}") from invalid
 
 
 def _reason(error: Exception, seconds: float | None) -> str:
     if isinstance(error, TimeoutError):
-        return f"no answer within {seconds:g} s"
+        return f"no response within {seconds:g} s"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its certificate is refused: {error.certificate_error}"
+        return f"certificate verification failed: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"its name is not known: {error.os_error.strerror or error.os_error}"
+        return f"cannot resolve the hostname: {error.os_error.strerror or error.os_error}"
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         return f"cannot connect: {os.strerror(number) if number else error.os_error}"
@@ -226,14 +228,14 @@ def _reason(error: Exception, seconds: float | None) -> str:
 
 def _context(tls: Tls) -> ssl.SSLContext:
     if tls.verify:
-        trust = tls.trust.decode("ascii", "replace")
-        context = ssl.create_default_context(cadata=trust or None)
+        ca_certificates = tls.trust.decode("ascii", "replace")
+        context = ssl.create_default_context(cadata=ca_certificates or None)
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if tls.certificate:
-        # OpenSSL takes a key from a file alone: one that nobody else may read, for a blink.
+        # OpenSSL reads a key only from a file. It is private and deleted at once.
         with tempfile.TemporaryDirectory(prefix="gatehouse-") as directory:
             path = Path(directory) / "client.pem"
             path.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""What must be done so that an upstream holds what it is to hold. Pure."""
+"""Difference between desired and observed servers of an upstream. No I/O."""
 
 from __future__ import annotations
 
@@ -16,79 +16,82 @@ from gatehouse.dataplane.nginx_plus import (
 )
 
 _STATES = frozenset({"down", "drain"})
-"""Of these the API keeps one: who says one must say the other."""
+"""The API keeps only one of these, so a request must contain both."""
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What an upstream holds, as far as is known."""
+    """Observed servers of an upstream."""
 
     servers: tuple[Server, ...] = ()
-    """Shared with the wanted upstream where it holds just that: hosts are many."""
+    """Shared with the desired upstream if equal, to save memory with many hosts."""
     ids: tuple[int, ...] = ()
-    """Of the servers, in their order."""
+    """IDs of the servers, in the same order."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Parameters that a server is to get."""
+    """Parameters of a server to change."""
 
     id: int
     server: Server
-    """As it is then."""
+    """The server after the change."""
     fields: Mapping[str, Any]
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What must be done, in this order."""
+    """Requests to send, in this order."""
 
     add: tuple[Server, ...] = ()
     change: tuple[Change, ...] = ()
     remove: tuple[int, ...] = ()
     leaving: Mapping[int, float] = {}
-    """Servers that are drained before they are removed, each with when that began."""
+    """Drained servers that will be removed, with the time at which draining began."""
     later: float | None = None
-    """When the next of those is due."""
+    """Time at which the next of them is due."""
 
     @property
-    def by_number(self) -> bool:
-        """Whether servers are named that are there already."""
+    def uses_ids(self) -> bool:
+        """True if the plan refers to existing servers by ID."""
         return bool(self.change or self.remove)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing must be done now."""
+        """True if there is nothing to do now."""
         return not (self.add or self.change or self.remove)
 
 
 def plan(
-    wanted: Upstream, known: Known, *, drain: float, leaving: Mapping[int, float], now: float
+    desired: Upstream, known: Known, *, drain: float, leaving: Mapping[int, float], now: float
 ) -> Plan:
-    """Compare. ``leaving``: what the last plan said; ``drain``: seconds, 0 for none."""
+    """Compare desired and observed servers.
+
+    ``leaving`` is that of the last plan. ``drain`` is the drain time in seconds, 0 for none.
+    """
     seen: set[str] = set()
     changes: list[Change] = []
     surplus: list[tuple[int, Server]] = []
-    by_address = wanted.by_address
+    by_address = desired.by_address
     for server, number in zip(known.servers, known.ids, strict=True):
-        asked = by_address.get(server.server)
-        if asked is None or server.server in seen:
+        target = by_address.get(server.server)
+        if target is None or server.server in seen:
             surplus.append((number, server))
-        elif asked is server:
+        elif target is server:
             seen.add(server.server)
         else:
-            names = differing(asked, server)
+            names = differing(target, server)
             if names & IMMUTABLE_PARAMETERS:
                 surplus.append((number, server))
                 continue
             seen.add(server.server)
             if names:
-                changes.append(Change(number, asked, _fields(wanted, asked, names)))
-    add = tuple(each for each in wanted.servers if each.server not in seen)
-    remove, still = _leave(wanted, surplus, changes, by_address, drain, leaving, now)
-    later = min(still.values()) + drain if still else None
-    return Plan(add, tuple(changes), tuple(remove), still, later)
+                changes.append(Change(number, target, _fields(desired, target, names)))
+    add = tuple(each for each in desired.servers if each.server not in seen)
+    remove, draining = _plan_removals(desired, surplus, changes, by_address, drain, leaving, now)
+    later = min(draining.values()) + drain if draining else None
+    return Plan(add, tuple(changes), tuple(remove), draining, later)
 
 
-def _leave(
-    wanted: Upstream,
+def _plan_removals(
+    desired: Upstream,
     surplus: Sequence[tuple[int, Server]],
     changes: list[Change],
     by_address: Mapping[str, Server],
@@ -96,51 +99,51 @@ def _leave(
     leaving: Mapping[int, float],
     now: float,
 ) -> tuple[list[int], dict[int, float]]:
-    """Give what is removed now, and what is drained first; adds the changes that this takes."""
+    """Return the servers to remove now and those to drain first; add the changes for draining."""
     remove: list[int] = []
-    still: dict[int, float] = {}
-    word = "drain" if wanted.name.context == "http" else "down"
+    draining: dict[int, float] = {}
+    state = "drain" if desired.name.context == "http" else "down"
     for number, server in surplus:
-        # A second entry of a wanted address serves nobody that the first one does not.
+        # A duplicate of a desired address gets no traffic that the first entry does not.
         if drain <= 0 or server.server in by_address:
             remove.append(number)
         elif number not in leaving and not (server.drain or server.down):
-            gone = msgspec.structs.replace(_plain(server), **{word: True})
-            changes.append(Change(number, gone, _fields(wanted, gone, frozenset({word}))))
-            still[number] = now
+            drained = msgspec.structs.replace(_plain(server), **{state: True})
+            changes.append(Change(number, drained, _fields(desired, drained, frozenset({state}))))
+            draining[number] = now
         elif leaving.get(number, now) + drain <= now:
             remove.append(number)
         else:
-            still[number] = leaving.get(number, now)
-    return remove, still
+            draining[number] = leaving.get(number, now)
+    return remove, draining
 
 
-def _fields(wanted: Upstream, server: Server, names: Iterable[str]) -> Mapping[str, Any]:
-    """Give parameters by name, defaults as well: what is not said stays as it is."""
-    said = set(names)
-    if said & _STATES:
-        said |= _STATES
-    if wanted.name.context == "stream":
-        said -= HTTP_ONLY_PARAMETERS
-    return {name: getattr(server, name) for name in Server.__struct_fields__ if name in said}
+def _fields(desired: Upstream, server: Server, names: Iterable[str]) -> Mapping[str, Any]:
+    """Return parameters by name, including defaults. The API keeps omitted parameters unchanged."""
+    selected = set(names)
+    if selected & _STATES:
+        selected |= _STATES
+    if desired.name.context == "stream":
+        selected -= HTTP_ONLY_PARAMETERS
+    return {name: getattr(server, name) for name in Server.__struct_fields__ if name in selected}
 
 
 def _plain(server: Server) -> Server:
-    """Give a server as such, whatever more is known of it."""
+    """Return a plain :class:`Server` without the attributes of subclasses."""
     return Server(**{name: getattr(server, name) for name in Server.__struct_fields__})
 
 
-def settle(wanted: Upstream, known: Known) -> Known:
-    """Give the same, with the servers of the wanted upstream where they are alike.
+def share_servers(desired: Upstream, known: Known) -> Known:
+    """Return an equal state that shares equal servers with the desired upstream.
 
-    For an upstream that was just planned for, so that what is wanted is there.
+    The plan for ``known`` must be empty, so that all desired servers are present.
     """
-    if known.servers is wanted.servers:
+    if known.servers is desired.servers:
         return known
-    by_address = wanted.by_address
-    if len(known.servers) == len(wanted.servers):
+    by_address = desired.by_address
+    if len(known.servers) == len(desired.servers):
         ids = {
             server.server: number for server, number in zip(known.servers, known.ids, strict=True)
         }
-        return Known(wanted.servers, tuple(ids[each.server] for each in wanted.servers))
+        return Known(desired.servers, tuple(ids[each.server] for each in desired.servers))
     return Known(tuple(by_address.get(each.server, each) for each in known.servers), known.ids)

@@ -1,4 +1,4 @@
-"""Carries a plan out, one request after another."""
+"""Executes a plan, one request after another."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from gatehouse.transports.nginx_plus.diff import Known, Plan
 _FULL = "UpstreamOutOfMemory"
 
 
-async def carry_out(client: Client, wanted: Upstream, known: Known, plan: Plan) -> Known:
-    """Do what a plan says and give what is known then.
+async def execute(client: Client, desired: Upstream, known: Known, plan: Plan) -> Known:
+    """Execute a plan and return the resulting state.
 
-    A refusal does not keep the rest from being done; the first one is raised at the end. What is
-    the host's own failure is raised at once: the request may have been carried out or not.
+    An upstream failure does not stop the remaining requests; the first one is raised at the end. A
+    host failure is raised at once, because the request may have been executed or not.
     """
-    held: dict[int, Server] = dict(zip(known.ids, known.servers, strict=True))
-    refusals: list[PlusError] = []
+    servers: dict[int, Server] = dict(zip(known.ids, known.servers, strict=True))
+    failures: list[PlusError] = []
     for server in plan.add:
         try:
-            made = await client.add(wanted.name, server)
-            held[made.id] = made
+            entry = await client.add(desired.name, server)
+            servers[entry.id] = entry
         except PlusError as error:
-            refusals.append(_refusal(error))
+            failures.append(_upstream_failure(error))
     for change in plan.change:
         try:
-            held[change.id] = await client.change(wanted.name, change.id, change.fields)
+            servers[change.id] = await client.change(desired.name, change.id, change.fields)
         except PlusError as error:
-            refusals.append(_refusal(error))
-    for number in _removable(wanted, held, plan, refusals):
+            failures.append(_upstream_failure(error))
+    for number in _removable(desired, servers, plan, failures):
         try:
-            await client.remove(wanted.name, number)
-            del held[number]
+            await client.remove(desired.name, number)
+            del servers[number]
         except PlusError as error:
-            refusals.append(_refusal(error))
-    if refusals:
-        raise refusals[0]
-    return Known(tuple(held.values()), tuple(held))
+            failures.append(_upstream_failure(error))
+    if failures:
+        raise failures[0]
+    return Known(tuple(servers.values()), tuple(servers))
 
 
-def _refusal(error: PlusError) -> PlusError:
+def _upstream_failure(error: PlusError) -> PlusError:
     if error.of_host:
         raise error
     return error
 
 
 def _removable(
-    wanted: Upstream, held: dict[int, Server], plan: Plan, refusals: list[PlusError]
+    desired: Upstream, servers: dict[int, Server], plan: Plan, failures: list[PlusError]
 ) -> tuple[int, ...]:
-    """Give what may be removed: refused servers must not leave an upstream without any."""
-    if not refusals or not wanted.servers:
+    """Return the IDs to remove. After failures, an upstream must keep at least one server."""
+    if not failures or not desired.servers:
         return plan.remove
-    if any(server.server in wanted.by_address for server in held.values()):
+    if any(server.server in desired.by_address for server in servers.values()):
         return plan.remove
-    # A full zone takes nothing new before something old has gone.
-    return plan.remove[:-1] if any(error.code == _FULL for error in refusals) else ()
+    # A full zone accepts a new server only after an old one is removed.
+    return plan.remove[:-1] if any(error.code == _FULL for error in failures) else ()

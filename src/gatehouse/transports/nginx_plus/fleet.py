@@ -1,4 +1,4 @@
-"""All hosts of all load balancers."""
+"""All NGINX Plus hosts of all load balancers."""
 
 from __future__ import annotations
 
@@ -10,51 +10,52 @@ from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams
 from gatehouse.transports.nginx_plus.worker import Clock, RealClock, Worker
 
-Place = tuple[str, Host, float]
-"""A load balancer's name, one of its hosts, and how long that may take to answer."""
+HostKey = tuple[str, Host, float]
+"""Name of a load balancer, one of its hosts, and the host's timeout in seconds."""
 
 
 class Fleet:
-    """One worker for each host of each load balancer, so that none waits for another."""
+    """One worker per host of each load balancer, so that hosts do not block each other."""
 
     def __init__(
         self, on_report: Callable[[str, HostReport], None], clock: Clock | None = None
     ) -> None:
-        """``on_report`` is called, in the event loop, with a load balancer's name and the news."""
+        """``on_report`` is called in the event loop with a load balancer's name and a changed
+        report."""
         self._on_report = on_report
         self._clock = clock or RealClock()
-        self._workers: dict[Place, tuple[Worker, asyncio.Task[None]]] = {}
+        self._workers: dict[HostKey, tuple[Worker, asyncio.Task[None]]] = {}
 
-    def want(self, wanted: Mapping[str, tuple[tuple[Host, ...], DesiredUpstreams]]) -> None:
-        """Keep these load balancers in step from now on, and no others; idempotent.
+    def want(self, desired: Mapping[str, tuple[tuple[Host, ...], DesiredUpstreams]]) -> None:
+        """Synchronize these load balancers from now on, and no others. Idempotent.
 
-        A host that is wanted no more is left as it is.
+        A host that is not desired now keeps its state.
         """
-        places = {
-            (name, host, holdings.timeout): holdings
-            for name, (hosts, holdings) in wanted.items()
+        by_key = {
+            (name, host, upstreams.timeout): upstreams
+            for name, (hosts, upstreams) in desired.items()
             for host in hosts
         }
-        for place in self._workers.keys() - places.keys():
-            self._workers.pop(place)[1].cancel()
-        for place, holdings in places.items():
-            worker = self._worker(place)
-            if worker.knowledge.wanted is not holdings:
-                worker.want(holdings)
+        for key in self._workers.keys() - by_key.keys():
+            self._workers.pop(key)[1].cancel()
+        for key, upstreams in by_key.items():
+            worker = self._worker(key)
+            if worker.knowledge.desired is not upstreams:
+                worker.want(upstreams)
 
-    def _worker(self, place: Place) -> Worker:
-        if place not in self._workers:
-            name, host, _ = place
+    def _worker(self, key: HostKey) -> Worker:
+        if key not in self._workers:
+            name, host, _ = key
             worker = Worker(host, lambda report: self._on_report(name, report), self._clock)
-            self._workers[place] = (worker, asyncio.create_task(worker.run()))
-        return self._workers[place][0]
+            self._workers[key] = (worker, asyncio.create_task(worker.run()))
+        return self._workers[key][0]
 
     def workers(self) -> Mapping[tuple[str, str], Worker]:
-        """Give the workers by load balancer and URL."""
-        return {(name, host.url): made for (name, host, _), (made, _) in self._workers.items()}
+        """Return the workers by load balancer and URL."""
+        return {(name, host.url): worker for (name, host, _), (worker, _) in self._workers.items()}
 
     async def close(self) -> None:
-        """Stop; hosts stay as they are."""
+        """Stop all workers. Hosts keep their state."""
         tasks = [task for _, task in self._workers.values()]
         self._workers.clear()
         for task in tasks:

@@ -1,9 +1,9 @@
-"""What is known of one host, what is due there, and when something is next. Pure.
+"""Observed state of one host, and the schedule of work on it. No I/O.
 
-Two kinds of failures are told apart. One that is the host's (no answer, 5xx, no permission) stops
-everything there until the next attempt, and what was known is known no more. One that is an
-upstream's (not found, static, a bad address) leaves the others alone. Each kind is tried again
-after 2 s, 4 s and so on, 60 s at most, and a random part of a second more.
+There are two kinds of failures. A host failure (no response, 5xx, no permission) stops all work on
+the host until the next attempt and discards its observed state. An upstream failure (not found,
+static, invalid address) does not affect other upstreams. Each kind is retried after 2 s, 4 s and so
+on up to 60 s, plus a random part of a second.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from gatehouse.transports.nginx_plus.client import NginxInfo
 from gatehouse.transports.nginx_plus.diff import Known
 
 FIRST_RETRY, LAST_RETRY = 2.0, 60.0
-"""Seconds before what failed is tried again; doubles from the first to the last."""
+"""Retry delay in seconds, doubled from the first to the last."""
 
 PROBE_INTERVAL_SECONDS = 10.0
-"""Seconds between two questions whether a host still lives the same life."""
+"""Interval in seconds between checks whether a host is still the same instance."""
 
 IDENTITY_TTL_SECONDS = 1.0
-"""Seconds before a batch of changes within which an answer to that question is new enough: servers
-are changed and removed by numbers that mean others in another life."""
+"""Time in seconds before a batch of changes within which such a check is recent enough. Servers are
+changed and removed by ID, and another instance assigns IDs differently."""
 
-LOOKED_AT_EACH_PROBE = 10
-"""Upstreams at least that are read again with each of those questions."""
+REREAD_PER_PROBE = 10
+"""Minimum number of upstreams that are read again with each check."""
 
 
 def retry_delay(failures: int) -> float:
-    """Give the seconds to wait after so many failures in a row, the last included."""
-    # 2**16 seconds is beyond any cap; without this, days of failures overflow a float.
+    """Return the retry delay in seconds after this number of consecutive failures."""
+    # 2**16 seconds is beyond any cap. Without this limit, days of failures would overflow a float.
     return min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
 
 
 class UpstreamState(msgspec.Struct):
-    """What is known of one upstream."""
+    """Observed state of one upstream."""
 
     known: Known | None = None
-    """None: it must be read first."""
+    """Observed servers; None if they must be read first."""
     done: Upstream | None = None
-    """What it was last made to hold."""
+    """Desired upstream that was last applied."""
     leaving: Mapping[int, float] = {}
     later: float | None = None
     failures: int = 0
@@ -53,110 +53,112 @@ class UpstreamState(msgspec.Struct):
     error: str = ""
     read_at: float = 0.0
     blame: int = 0
-    """How often in a row it was at this upstream that the host failed, although it answers."""
+    """Number of consecutive host failures at this upstream while the host responds otherwise."""
 
 
 class HostState:
-    """Of one host."""
+    """Observed state and schedule of one host."""
 
     def __init__(self, url: str, jitter: Callable[[], float]) -> None:
-        """``jitter`` gives the random part of each delay, in seconds."""
+        """``jitter`` returns the random part of each delay in seconds."""
         self._url = url
         self._jitter = jitter
-        self.wanted = DesiredUpstreams({}, drain=0.0, resync=300.0, timeout=10.0)
-        self._held: dict[UpstreamName, UpstreamState] = {}
+        self.desired = DesiredUpstreams({}, drain=0.0, resync=300.0, timeout=10.0)
+        self._upstreams: dict[UpstreamName, UpstreamState] = {}
         self._about: NginxInfo | None = None
-        self._life: NginxInfo | None = None
-        """The last one that is known, also while the host does not answer."""
+        self._instance: NginxInfo | None = None
+        """Last known description, also while the host does not respond."""
         self._api = 0
         self._failures = 0
         self._error = ""
         self._next_probe = 0.0
-        self._met_at = -math.inf
-        self._settles: float | None = math.inf
-        """When what was wanted last is to be done; None: that is past."""
+        self._verified_at = -math.inf
+        self._batch_at: float | None = math.inf
+        """Time to apply the latest desired state; None if that has passed."""
         self._version = ""
         self.retries = self.drifts = 0
         self.agreed_at: float | None = None
-        """When the host was last seen to hold all that it is to hold."""
+        """Time at which the host was last seen to hold its complete desired state."""
 
     @property
     def connected(self) -> bool:
-        """Whether the host answered the last time."""
+        """True if the host's last response was valid."""
         return self._about is not None
 
-    def want(self, wanted: DesiredUpstreams, now: float) -> None:
-        """Take in what the host is to hold; what comes within the next moment is one change."""
-        self.wanted = wanted
-        for name in self._held.keys() - wanted.upstreams.keys():
-            del self._held[name]
-        for name in wanted.upstreams.keys() - self._held.keys():
-            self._held[name] = UpstreamState()
-        if self._settles in (None, math.inf):
-            self._settles = now + self._jitter()
+    def want(self, desired: DesiredUpstreams, now: float) -> None:
+        """Set the desired state. Changes within the next moment are applied in one batch."""
+        self.desired = desired
+        for name in self._upstreams.keys() - desired.upstreams.keys():
+            del self._upstreams[name]
+        for name in desired.upstreams.keys() - self._upstreams.keys():
+            self._upstreams[name] = UpstreamState()
+        if self._batch_at in (None, math.inf):
+            self._batch_at = now + self._jitter()
 
     def next_at(self) -> float:
-        """Give when something is due."""
+        """Return the time of the next work."""
         if not self.connected:
-            return max(self._next_probe, self._settles or 0.0)
+            return max(self._next_probe, self._batch_at or 0.0)
         times = [self._next_probe]
-        if self._settles is not None:
-            times.append(self._settles)
-        for held in self._held.values():
-            if held.failures:
-                times.append(held.retry_at)
-            elif held.later is not None:
-                times.append(held.later)
+        if self._batch_at is not None:
+            times.append(self._batch_at)
+        for state in self._upstreams.values():
+            if state.failures:
+                times.append(state.retry_at)
+            elif state.later is not None:
+                times.append(state.later)
         return min(times)
 
     def probing(self, now: float) -> bool:
-        """Whether it is time to ask the host who it is."""
+        """Return whether the host's description must be read again."""
         return now >= self._next_probe
 
     def on_connected(self, api: int, about: NginxInfo, now: float) -> None:
-        """Note that the host answered, and who it is; another life starts with nothing known."""
+        """Record a valid response and the host's description. A new instance starts without
+        state."""
         if self._about != about or self._api != api:
             self.forget()
-            if self._life != about:
-                # Numbers of the last life.
-                for held in self._held.values():
-                    held.leaving, held.later = {}, None
-                self._life = about
+            if self._instance != about:
+                # These IDs belong to the previous instance.
+                for state in self._upstreams.values():
+                    state.leaving, state.later = {}, None
+                self._instance = about
         self._api, self._about = api, about
         self._failures, self._error = 0, ""
         self._next_probe = now + PROBE_INTERVAL_SECONDS + self._jitter()
-        self._met_at = now
-        self._look_again()
+        self._verified_at = now
+        self._schedule_rereads()
 
     def is_current(self, began: float, now: float) -> bool:
-        """Whether the host lived the life that is known when the batch began, or since."""
+        """Return whether the host was identified as the known instance since the batch began."""
         return (
-            self._met_at > began - IDENTITY_TTL_SECONDS
-            and now - self._met_at < PROBE_INTERVAL_SECONDS
+            self._verified_at > began - IDENTITY_TTL_SECONDS
+            and now - self._verified_at < PROBE_INTERVAL_SECONDS
         )
 
     def is_same_instance(self, about: NginxInfo, now: float) -> bool:
-        """Whether a host that says this lives the life that is known; else it is met anew."""
+        """Return whether ``about`` describes the known instance. If not, schedule a new
+        identification."""
         if about == self._about:
-            self._met_at = now
+            self._verified_at = now
             return True
-        self._met_at, self._next_probe = -math.inf, now
+        self._verified_at, self._next_probe = -math.inf, now
         return False
 
-    def _look_again(self) -> None:
-        """Have those upstreams read again that were not for longest."""
+    def _schedule_rereads(self) -> None:
+        """Schedule the upstreams that were not read for the longest time to be read again."""
         share = -(
-            -len(self._held)
+            -len(self._upstreams)
             * PROBE_INTERVAL_SECONDS
-            // max(self.wanted.resync, PROBE_INTERVAL_SECONDS)
+            // max(self.desired.resync, PROBE_INTERVAL_SECONDS)
         )
-        settled = [each for each in self._held.values() if each.known and not each.failures]
-        settled.sort(key=lambda each: each.read_at)
-        for each in settled[: max(LOOKED_AT_EACH_PROBE, int(share))]:
+        readable = [each for each in self._upstreams.values() if each.known and not each.failures]
+        readable.sort(key=lambda each: each.read_at)
+        for each in readable[: max(REREAD_PER_PROBE, int(share))]:
             each.known = None
 
     def on_lost(self, error: str, now: float) -> None:
-        """Note that the host cannot be spoken to."""
+        """Record a host failure."""
         self.forget()
         self._about = None
         self._failures += 1
@@ -165,75 +167,77 @@ class HostState:
         self._next_probe = now + retry_delay(self._failures) + self._jitter()
 
     def forget(self) -> None:
-        """Know nothing of the upstreams any more."""
-        for held in self._held.values():
-            held.known, held.done = None, None
-            held.failures, held.error = 0, ""
+        """Discard the observed state of all upstreams."""
+        for state in self._upstreams.values():
+            state.known, state.done = None, None
+            state.failures, state.error = 0, ""
 
     def due(self, now: float) -> list[UpstreamName]:
-        """Give the upstreams that need work; what was wanted until now has its moment here."""
-        if self._settles is not None and now < self._settles:
+        """Return the upstreams that need work, which starts the pending batch if its time has
+        come."""
+        if self._batch_at is not None and now < self._batch_at:
             return []
-        self._settles = None
-        found = [name for name, held in self._held.items() if self._needs(name, held, now)]
-        return sorted(found, key=lambda name: self._held[name].blame)
+        self._batch_at = None
+        names = [name for name, state in self._upstreams.items() if self._is_due(name, state, now)]
+        return sorted(names, key=lambda name: self._upstreams[name].blame)
 
-    def _needs(self, name: UpstreamName, held: UpstreamState, now: float) -> bool:
-        if held.failures:
-            return now >= held.retry_at
-        if held.later is not None and now >= held.later:
+    def _is_due(self, name: UpstreamName, state: UpstreamState, now: float) -> bool:
+        if state.failures:
+            return now >= state.retry_at
+        if state.later is not None and now >= state.later:
             return True
-        return held.known is None or held.done is not self.wanted.upstreams[name]
+        return state.known is None or state.done is not self.desired.upstreams[name]
 
-    def held(self, name: UpstreamName) -> UpstreamState | None:
-        """Give what is known of an upstream; None if it is not ours any more."""
-        return self._held.get(name)
+    def upstream(self, name: UpstreamName) -> UpstreamState | None:
+        """Return the state of an upstream, or None if it is not desired now."""
+        return self._upstreams.get(name)
 
-    def failed(self, name: UpstreamName, error: str, now: float) -> None:
-        """Note that an upstream could not be made to hold what it is to hold."""
-        held = self._held.get(name)
-        if held is not None:
-            held.known = None
-            held.failures += 1
-            held.error = error
-            held.retry_at = now + retry_delay(held.failures) + self._jitter()
+    def on_failed(self, name: UpstreamName, error: str, now: float) -> None:
+        """Record an upstream failure."""
+        state = self._upstreams.get(name)
+        if state is not None:
+            state.known = None
+            state.failures += 1
+            state.error = error
+            state.retry_at = now + retry_delay(state.failures) + self._jitter()
             self.retries += 1
 
-    def failed_twice(self, name: UpstreamName) -> bool:
-        """Note that the host failed at an upstream; says whether it did so the last time as well.
+    def fails_repeatedly(self, name: UpstreamName) -> bool:
+        """Record a host failure at an upstream. Return whether the previous attempt at it failed
+        too.
 
-        Then it is that upstream's failure: one that nothing can be said of must not keep all those
-        from being changed that come after it.
+        In that case it counts as an upstream failure, so that an upstream whose requests never get
+        a response does not block the ones after it.
         """
-        held = self._held.get(name)
-        if held is None:
+        state = self._upstreams.get(name)
+        if state is None:
             return False
-        held.blame += 1
-        return held.blame > 1
+        state.blame += 1
+        return state.blame > 1
 
     def report(self, now: float) -> HostReport:
-        """Give what there is to say."""
-        # A read that is due again makes nothing untrue that was confirmed.
-        upstreams = self.wanted.upstreams.items()
-        behind = sum(1 for name, each in upstreams if self._held[name].done is not each)
+        """Return the current report."""
+        # A pending read does not invalidate a confirmed state.
+        upstreams = self.desired.upstreams.items()
+        behind = sum(1 for name, each in upstreams if self._upstreams[name].done is not each)
         if self.connected and not behind:
-            self._version = self.wanted.version
+            self._version = self.desired.version
             self.agreed_at = now
         return HostReport(
             host=self._url,
             version=self._version,
             server=self._about.server if self._about else "",
             api=self._api if self._about else 0,
-            failing=tuple(_failing(self._held.items())),
+            failing=tuple(_failing(self._upstreams.items())),
             error=self._error,
             behind=behind,
             empty=frozenset(name for name, each in upstreams if self._is_empty(name, each)),
         )
 
-    def _is_empty(self, name: UpstreamName, wanted: Upstream) -> bool:
-        held = self._held[name]
-        return not wanted.servers and held.done is wanted and not held.leaving
+    def _is_empty(self, name: UpstreamName, desired: Upstream) -> bool:
+        state = self._upstreams[name]
+        return not desired.servers and state.done is desired and not state.leaving
 
 
-def _failing(held: Iterable[tuple[UpstreamName, UpstreamState]]) -> Iterable[tuple[str, str]]:
-    return ((str(name), each.error) for name, each in sorted(held) if each.error)
+def _failing(state: Iterable[tuple[UpstreamName, UpstreamState]]) -> Iterable[tuple[str, str]]:
+    return ((str(name), each.error) for name, each in sorted(state) if each.error)

@@ -1,7 +1,7 @@
-"""Names of hosts, each looked up in a thread of its own.
+"""DNS lookups of hosts, each in a thread of its own.
 
-The event loop's few threads would all wait for the names that no server answers for, and with them
-the hosts whose names are well.
+The few threads of the event loop could all block on names that no DNS server answers, and delay the
+hosts with working names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 
 class Resolver(AbstractResolver):
-    """Looks names up for one host; costs nothing for an address."""
+    """Resolver of one host; uses no thread for an address."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "gatehouse-names")
@@ -23,11 +23,11 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Give the addresses of a name; raises OSError."""
-        look = functools.partial(
+        """Return the addresses of a name. Raises OSError."""
+        lookup = functools.partial(
             socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
         )
-        found = await asyncio.get_running_loop().run_in_executor(self._thread, look)
+        addresses = await asyncio.get_running_loop().run_in_executor(self._thread, lookup)
         return [
             ResolveResult(
                 hostname=host,
@@ -37,9 +37,9 @@ class Resolver(AbstractResolver):
                 proto=protocol,
                 flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
             )
-            for kind, _, protocol, _, address in found
+            for kind, _, protocol, _, address in addresses
         ]
 
     async def close(self) -> None:
-        """Wait for nothing."""
+        """Shut down without waiting."""
         self._thread.shutdown(wait=False, cancel_futures=True)

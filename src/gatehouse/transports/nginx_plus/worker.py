@@ -1,4 +1,4 @@
-"""One host, for as long as it is wanted: looks, compares, changes, waits."""
+"""Control loop of one host: observes, compares, changes, waits."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Upstream
 from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.transports.nginx_plus.client import Client, PlusError
-from gatehouse.transports.nginx_plus.diff import Known, Plan, plan, settle
-from gatehouse.transports.nginx_plus.executor import carry_out
+from gatehouse.transports.nginx_plus.diff import Known, Plan, plan, share_servers
+from gatehouse.transports.nginx_plus.executor import execute
 from gatehouse.transports.nginx_plus.host_state import HostState, UpstreamState
 
 log = structlog.get_logger("gatehouse.nginx_plus")
 
 MAX_CONCURRENT_REQUESTS = 4
-"""Upstreams of one host that are worked on at once."""
+"""Maximum number of upstreams of one host that are worked on at the same time."""
 
 JITTER = (0.25, 0.75)
-"""Seconds, from and to: hosts that learn the same at one moment do not all act at one."""
+"""Range of the random delay in seconds, so that hosts with the same change do not act at once."""
 
 
 class Clock(Protocol):
-    """Time, and waiting for it; tests bring their own."""
+    """Time and waiting; replaced in tests."""
 
     def now(self) -> float:
-        """Give seconds since whenever."""
+        """Return the seconds since an arbitrary time."""
 
     async def wait(self, event: asyncio.Event, until: float) -> None:
         """Return when the event is set, or at that time."""
 
 
 class RealClock:
-    """The machine's."""
+    """The system's monotonic clock."""
 
     def now(self) -> float:
-        """Give seconds since the machine started."""
+        """Return the seconds of the monotonic clock."""
         return time.monotonic()
 
     async def wait(self, event: asyncio.Event, until: float) -> None:
@@ -56,7 +56,7 @@ class RealClock:
 
 
 class Worker:
-    """Keeps one host in step; ``on_report`` is called whenever there is something new to say."""
+    """Synchronizes one host; ``on_report`` is called with every changed report."""
 
     def __init__(
         self,
@@ -70,21 +70,21 @@ class Worker:
         self._clock = clock
         self._woken = asyncio.Event()
         self._client: Client | None = None
-        self._asking = asyncio.Lock()
-        self._began = 0.0
-        """When the present turn began."""
+        self._identity_lock = asyncio.Lock()
+        self._batch_start = 0.0
+        """Start of the current batch."""
         self.knowledge = HostState(host.url, jitter)
         self.calls: Counter[tuple[str, str]] = Counter()
         """Requests so far, by method and outcome."""
         self._last: HostReport | None = None
 
-    def want(self, wanted: DesiredUpstreams) -> None:
-        """Make this what the host is to hold; latest wins."""
-        self.knowledge.want(wanted, self._clock.now())
+    def want(self, desired: DesiredUpstreams) -> None:
+        """Set the desired state of the host. The latest wins."""
+        self.knowledge.want(desired, self._clock.now())
         self._woken.set()
 
     async def run(self) -> None:
-        """Keep the host in step until cancelled; no failure of the host ends it."""
+        """Synchronize the host until cancelled. Host failures do not end the loop."""
         try:
             while True:
                 await self._clock.wait(self._woken, self.knowledge.next_at())
@@ -92,14 +92,14 @@ class Worker:
                     self._woken.clear()
                     continue
                 try:
-                    await self._turn()
+                    await self._sync_host()
                 except PlusError as error:
                     self._on_lost(str(error))
                 except ssl.SSLError as error:
-                    self._on_lost(f"certificates to speak with: {error.reason or error}")
+                    self._on_lost(f"TLS configuration: {error.reason or error}")
                 except Exception as error:
-                    # What nobody was prepared for must not end the care for this host.
-                    log.exception("not done", host=self._host.url)
+                    # An unexpected error must not end the loop of this host.
+                    log.exception("host synchronization failed", host=self._host.url)
                     self._on_lost(f"{type(error).__name__}: {error}")
                 self._report()
         finally:
@@ -108,8 +108,8 @@ class Worker:
 
     def _on_lost(self, error: str) -> None:
         known = self._last is not None and self._last.error == error
-        say = log.debug if known else log.warning
-        say("host lost", host=self._host.url, error=error)
+        write = log.debug if known else log.warning
+        write("host lost", host=self._host.url, error=error)
         self.knowledge.on_lost(error, self._clock.now())
 
     def _report(self) -> None:
@@ -118,12 +118,12 @@ class Worker:
             self._last = report
             self._on_report(report)
 
-    async def _turn(self) -> None:
-        """Do what is due. Raises PlusError when the host cannot be spoken to."""
-        self._began = self._clock.now()
+    async def _sync_host(self) -> None:
+        """Do the work that is due. Raises PlusError for a host failure."""
+        self._batch_start = self._clock.now()
         client = self._client
         if client is None:
-            client = self._client = Client(self._host, self.knowledge.wanted.timeout)
+            client = self._client = Client(self._host, self.knowledge.desired.timeout)
             client.calls = self.calls
         if self.knowledge.probing(self._clock.now()):
             api = await client.negotiate() if not self.knowledge.connected else client.api
@@ -135,82 +135,88 @@ class Worker:
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(MAX_CONCURRENT_REQUESTS, len(due))):
-                    group.create_task(self._lane(client, due))
+                    group.create_task(self._sync_upstreams(client, due))
         except BaseExceptionGroup as failed:
-            # What was under way in the other lanes may have been done or not: all is looked at.
+            # Requests in other tasks may have been executed or not, so everything is read again.
             raise _first(failed) from failed
 
-    async def _lane(self, client: Client, due: list[UpstreamName]) -> None:
+    async def _sync_upstreams(self, client: Client, due: list[UpstreamName]) -> None:
         while due:
             name = due.pop()
-            held, wanted = self.knowledge.held(name), self.knowledge.wanted.upstreams.get(name)
-            if held is None or wanted is None:
+            state, desired = (
+                self.knowledge.upstream(name),
+                self.knowledge.desired.upstreams.get(name),
+            )
+            if state is None or desired is None:
                 continue
             try:
-                await self._sync(client, held, wanted)
+                await self._sync(client, state, desired)
             except PlusError as error:
-                if error.of_api or (error.of_host and not self.knowledge.failed_twice(name)):
+                if error.of_api or (error.of_host and not self.knowledge.fails_repeatedly(name)):
                     raise
-                where = {"host": self._host.url, "upstream": str(name)}
-                say = log.debug if held.error == str(error) else log.warning
-                say("not in step", **where, error=str(error))
-                self.knowledge.failed(name, str(error), self._clock.now())
+                keys = {"host": self._host.url, "upstream": str(name)}
+                write = log.debug if state.error == str(error) else log.warning
+                write("upstream not synchronized", **keys, error=str(error))
+                self.knowledge.on_failed(name, str(error), self._clock.now())
 
-    async def _sync(self, client: Client, held: UpstreamState, wanted: Upstream) -> None:
-        """Make an upstream hold what it is to hold. Raises PlusError."""
-        known = held.known
-        remembered = known is not None
+    async def _sync(self, client: Client, state: UpstreamState, desired: Upstream) -> None:
+        """Bring an upstream into its desired state. Raises PlusError."""
+        known = state.known
+        cached = known is not None
         if known is None:
-            known = await self._read(client, wanted)
-            held.read_at = self._clock.now()
-        asked = self._plan(wanted, known, held.leaving)
-        if remembered and asked.by_number and not await self._is_same_instance(client):
-            # The next turn, which is due at once, begins by meeting it.
+            known = await self._read(client, desired)
+            state.read_at = self._clock.now()
+        steps = self._plan(desired, known, state.leaving)
+        if cached and steps.uses_ids and not await self._is_same_instance(client):
+            # The next batch is due at once and begins by identifying the host.
             return
-        if not asked.empty:
-            if held.done is wanted and held.later is None:
+        if not steps.empty:
+            if state.done is desired and state.later is None:
                 self.knowledge.drifts += 1
-                log.info("changed by somebody else", host=self._host.url, upstream=str(wanted.name))
-            # Not known while it is under way: what fails or is cut off must be looked at again.
-            held.known = None
-            known = await carry_out(client, wanted, known, asked)
-            asked = self._plan(wanted, known, asked.leaving)
-            if not asked.empty:
-                raise PlusError(0, "Refused", "it keeps other servers or values than it was told")
-        held.known = settle(wanted, known)
-        held.done, held.leaving, held.later = wanted, asked.leaving, asked.later
-        held.failures, held.error, held.blame = 0, "", 0
+                log.info(
+                    "upstream changed externally", host=self._host.url, upstream=str(desired.name)
+                )
+            # Unknown while requests are in flight: after a failure or interruption it must be read
+            # again.
+            state.known = None
+            known = await execute(client, desired, known, steps)
+            steps = self._plan(desired, known, steps.leaving)
+            if not steps.empty:
+                raise PlusError(0, "Refused", "the host did not apply all servers and values")
+        state.known = share_servers(desired, known)
+        state.done, state.leaving, state.later = desired, steps.leaving, steps.later
+        state.failures, state.error, state.blame = 0, "", 0
 
     async def _is_same_instance(self, client: Client) -> bool:
-        """Ask, unless that is sure, whether the numbers that are remembered still mean the same."""
-        async with self._asking:
-            if self.knowledge.is_current(self._began, self._clock.now()):
+        """Return whether cached IDs are still valid. Reads the host's description if needed."""
+        async with self._identity_lock:
+            if self.knowledge.is_current(self._batch_start, self._clock.now()):
                 return True
             if self.knowledge.probing(self._clock.now()):
                 return False
             return self.knowledge.is_same_instance(await client.about(), self._clock.now())
 
-    async def _read(self, client: Client, wanted: Upstream) -> Known:
+    async def _read(self, client: Client, desired: Upstream) -> Known:
         try:
-            listed = await client.servers(wanted.name)
+            servers = await client.servers(desired.name)
         except PlusError as error:
-            # An upstream that is to be empty, and is none of the API's, holds nothing of ours.
-            if wanted.servers or error.code not in ("UpstreamNotFound", "UpstreamStatic"):
+            # An upstream that should be empty and is not in the API contains no owned servers.
+            if desired.servers or error.code not in ("UpstreamNotFound", "UpstreamStatic"):
                 raise
-            listed = []
-        return Known(tuple(listed), tuple(each.id for each in listed))
+            servers = []
+        return Known(tuple(servers), tuple(each.id for each in servers))
 
-    def _plan(self, wanted: Upstream, known: Known, leaving: Mapping[int, float]) -> Plan:
-        drain, now = self.knowledge.wanted.drain, self._clock.now()
-        return plan(wanted, known, drain=drain, leaving=leaving, now=now)
+    def _plan(self, desired: Upstream, known: Known, leaving: Mapping[int, float]) -> Plan:
+        drain, now = self.knowledge.desired.drain, self._clock.now()
+        return plan(desired, known, drain=drain, leaving=leaving, now=now)
 
 
 def _first(group: BaseExceptionGroup) -> PlusError:
-    """Give the failure of the host; raises what nobody was prepared for."""
-    found, unforeseen = group.split(PlusError)
-    if unforeseen is not None:
-        raise unforeseen.exceptions[0]
-    assert found is not None
-    first = found.exceptions[0]
+    """Return the host failure of a group. Raises an unexpected error if there is one."""
+    failures, unexpected = group.split(PlusError)
+    if unexpected is not None:
+        raise unexpected.exceptions[0]
+    assert failures is not None
+    first = failures.exceptions[0]
     assert isinstance(first, PlusError)
     return first

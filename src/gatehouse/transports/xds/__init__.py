@@ -1,7 +1,8 @@
-"""Envoys, and the relays in front of them: aggregated discovery, incremental and as a whole.
+"""ADS for Envoys and the relays in front of them, in its delta and SotW variants.
 
-- :mod:`~gatehouse.transports.xds.fleet`: all gateways, their streams, and the reports.
+- :mod:`~gatehouse.transports.xds.fleet`: resource sets, streams and reports of all Gateways.
 - :mod:`~gatehouse.transports.xds.services`: the RPCs.
 
-Never here: what is told and when, which is :mod:`gatehouse.xds`; identities taken from a node's id.
+Never here: decisions about what to send and when (see :mod:`gatehouse.dataplane.xds`), or
+identities taken from a node ID.
 """

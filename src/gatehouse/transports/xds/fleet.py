@@ -1,4 +1,4 @@
-"""All gateways that are served by Envoys: what each is to have, its streams, and the reports."""
+"""Resource sets, streams and reports of all Gateways with Envoy data planes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Stream:
     def __init__(self, identity: Identity, dialogue: Dialogue) -> None:
         self.identity = identity
         self.dialogue = dialogue
-        self.speaker = delta.NodeInfo()
+        self.node = delta.NodeInfo()
         self.ended = False
         self.woken = asyncio.Event()
-        """Set when there may be something to say."""
+        """Set when there may be a response to send."""
         self.report = InstanceReport(identity.instance)
         self.on_end: Callable[[], object] = lambda: None
-        """What is to happen when it is to end, also while its client takes nothing."""
+        """Called to end the stream, even if its client reads nothing."""
 
     def end(self) -> None:
-        """Ask that the stream be ended."""
+        """End the stream."""
         self.ended = True
         self.on_end()
 
@@ -44,22 +44,22 @@ class _DataPlane:
     def __init__(self) -> None:
         self.publication = SnapshotCache()
         self.streams: dict[str, Stream] = {}
-        """By instance; the newest of each."""
-        self.unended: Counter[str] = Counter()
-        """Streams of each instance, also older ones."""
-        self.reported: DataPlaneReport | None = None
-        """What was last asked for, while it holds; there may be thousands of instances."""
+        """The newest stream of each instance."""
+        self.open_streams: Counter[str] = Counter()
+        """Number of open streams of each instance, including older ones."""
+        self.cached_report: DataPlaneReport | None = None
+        """The last report, until it changes; there may be thousands of instances."""
 
 
 class Fleet:
-    """Keeps every stream's publication the newest; tells how far each instance is."""
+    """Updates the snapshot of every stream, and reports the state of each instance."""
 
     def __init__(self, on_report: Callable[[str], None]) -> None:
         self._on_report = on_report
         self._gateways: dict[str, _DataPlane] = {}
 
     def publish(self, gateway: str, resources: ResourceSet) -> None:
-        """Make ``resources`` what every instance of ``gateway`` is to have; latest wins."""
+        """Make ``resources`` the desired set of all instances of ``gateway``. The latest wins."""
         plane = self._plane(gateway)
         if plane.publication.publish(resources):
             for stream in plane.streams.values():
@@ -67,36 +67,36 @@ class Fleet:
             self._report(gateway)
 
     def withdraw(self, gateway: str) -> None:
-        """Forget ``gateway``: its instances keep what they have, and are told nothing more."""
+        """Stop publishing for ``gateway``. Its instances keep their configuration."""
         plane = self._gateways.get(gateway)
         if plane is not None:
             plane.publication.withdraw()
             self._report(gateway)
-            self._forget_if_idle(gateway)
+            self._remove_if_idle(gateway)
 
     def report(self, gateway: str) -> DataPlaneReport:
-        """Give the present report of ``gateway``."""
+        """Return the current report of ``gateway``."""
         plane = self._gateways.get(gateway)
         if plane is None:
             return DataPlaneReport(gateway=gateway, desired="")
-        if plane.reported is None:
+        if plane.cached_report is None:
             publication = plane.publication
-            plane.reported = DataPlaneReport(
+            plane.cached_report = DataPlaneReport(
                 gateway=gateway,
                 desired=publication.current.version if publication.open else "",
                 instances=tuple(stream.report for _, stream in sorted(plane.streams.items())),
             )
-        return plane.reported
+        return plane.cached_report
 
     def open(self, identity: Identity, make: Callable[[SnapshotCache], Dialogue]) -> Stream | None:
-        """Give a stream to ``identity``; an older one of the same instance is ended.
+        """Open a stream for ``identity`` and end an older one of the same instance.
 
-        None: too many have not ended yet.
+        Return None if too many streams are still open.
         """
         plane = self._plane(identity.gateway)
-        if plane.unended[identity.instance] >= STREAMS_MAX:
+        if plane.open_streams[identity.instance] >= STREAMS_MAX:
             return None
-        plane.unended[identity.instance] += 1
+        plane.open_streams[identity.instance] += 1
         stream = Stream(identity, make(plane.publication))
         older = plane.streams.pop(identity.instance, None)
         if older is not None:
@@ -107,36 +107,36 @@ class Fleet:
         return stream
 
     def close(self, stream: Stream) -> None:
-        """Take note that ``stream`` ended."""
+        """Process the end of ``stream``."""
         identity = stream.identity
         plane = self._gateways[identity.gateway]
-        plane.unended[identity.instance] -= 1
-        if not plane.unended[identity.instance]:
-            del plane.unended[identity.instance]
+        plane.open_streams[identity.instance] -= 1
+        if not plane.open_streams[identity.instance]:
+            del plane.open_streams[identity.instance]
         if plane.streams.get(identity.instance) is stream:
             del plane.streams[identity.instance]
-            log.info("instance gone", gateway=identity.gateway, instance=identity.instance)
+            log.info("instance disconnected", gateway=identity.gateway, instance=identity.instance)
             self._report(identity.gateway)
-        self._forget_if_idle(identity.gateway)
+        self._remove_if_idle(identity.gateway)
 
-    def note(self, stream: Stream) -> None:
-        """Take note of how far the instance is."""
+    def update_report(self, stream: Stream) -> None:
+        """Update the report of the instance."""
         report = _instance_report(stream)
         if report != stream.report:
-            _log_refusals(stream.identity, stream.report, report)
+            _log_rejections(stream.identity, stream.report, report)
             stream.report = report
             if not stream.ended:
                 self._report(stream.identity.gateway)
 
     def dismiss(self, gateway: str, instance: str) -> None:
-        """End the stream of an instance: it is no longer to be spoken to."""
+        """End the stream of an instance that must not be served now."""
         plane = self._gateways.get(gateway)
         stream = plane.streams.get(instance) if plane else None
         if stream is not None:
             stream.end()
 
     def end_all(self) -> None:
-        """Ask every stream to end."""
+        """End all streams."""
         for plane in self._gateways.values():
             for stream in plane.streams.values():
                 stream.end()
@@ -144,43 +144,43 @@ class Fleet:
     def _plane(self, gateway: str) -> _DataPlane:
         return self._gateways.setdefault(gateway, _DataPlane())
 
-    def _forget_if_idle(self, gateway: str) -> None:
+    def _remove_if_idle(self, gateway: str) -> None:
         plane = self._gateways[gateway]
-        if not plane.publication.open and not plane.unended:
+        if not plane.publication.open and not plane.open_streams:
             del self._gateways[gateway]
 
     def _report(self, gateway: str) -> None:
-        self._gateways[gateway].reported = None
+        self._gateways[gateway].cached_report = None
         self._on_report(gateway)
 
 
 def _instance_report(stream: Stream) -> InstanceReport:
-    conversation = stream.dialogue.conversation
-    refused: set[Rejection] = set()
-    nobodys: list[str] = []
-    for each in conversation.refused():
+    session = stream.dialogue.conversation
+    rejections: set[Rejection] = set()
+    without_origin: list[str] = []
+    for each in session.refused():
         if each.resource.origins:
-            refused.add(Rejection(each.resource.origins, each.reason))
+            rejections.add(Rejection(each.resource.origins, each.reason))
         else:
             kind = each.resource.type_url.rpartition(".")[2]
-            nobodys.append(f"{kind} {each.resource.name}: {each.reason}")
+            without_origin.append(f"{kind} {each.resource.name}: {each.reason}")
     return InstanceReport(
         instance=stream.identity.instance,
-        desired=conversation.target_version,
-        confirmed=conversation.confirmed,
-        # What came of no object has nobody else to be told.
-        error="; ".join(sorted(nobodys)),
-        proxy=stream.speaker.proxy,
-        modules=stream.speaker.extensions,
-        features=stream.speaker.features,
-        rejected=tuple(sorted(refused, key=lambda each: (each.origins, each.reason))),
+        desired=session.target_version,
+        confirmed=session.confirmed,
+        # A rejection without an origin cannot be reported on an object, so it is reported here.
+        error="; ".join(sorted(without_origin)),
+        proxy=stream.node.proxy,
+        modules=stream.node.extensions,
+        features=stream.node.features,
+        rejected=tuple(sorted(rejections, key=lambda each: (each.origins, each.reason))),
     )
 
 
-def _log_refusals(identity: Identity, before: InstanceReport, now: InstanceReport) -> None:
+def _log_rejections(identity: Identity, before: InstanceReport, now: InstanceReport) -> None:
     for each in set(now.rejected) - set(before.rejected):
         log.warning(
-            "resource refused",
+            "resource rejected",
             gateway=identity.gateway,
             instance=identity.instance,
             origins=each.origins,
@@ -188,7 +188,7 @@ def _log_refusals(identity: Identity, before: InstanceReport, now: InstanceRepor
         )
     if now.error and now.error != before.error:
         log.error(
-            "resource refused",
+            "resource rejected",
             gateway=identity.gateway,
             instance=identity.instance,
             reason=now.error,

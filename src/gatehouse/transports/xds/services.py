@@ -1,4 +1,4 @@
-"""The RPCs of aggregated discovery."""
+"""The RPCs of ADS."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Services:
         self._callers = callers
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Give the service, to be added to a server."""
+        """Return the handlers of the service."""
         methods = {
             delta.METHOD: self._method(delta.DeltaStream),
             sotw.METHOD: self._method(sotw.SotwStream),
@@ -37,7 +37,7 @@ class Services:
         async def serve(requests: AsyncIterator[Any], context: Context) -> None:
             await self._serve(dialogue, requests, context)
 
-        # Responses are bytes already.
+        # Responses are serialised already.
         return grpc.stream_stream_rpc_method_handler(
             serve,
             request_deserializer=dialogue.Message.FromString,
@@ -50,11 +50,15 @@ class Services:
         context: Context,
     ) -> None:
         identity = await self._callers.identify(context)
-        # Clients may wait for this before they say anything.
+        # Clients may wait for this before they send a request.
         await context.send_initial_metadata((delta.INITIAL_RESPONSE,))
         stream = self._fleet.open(identity, make)
         if stream is None:
-            await abort(context, grpc.StatusCode.UNAVAILABLE, "older streams have not ended yet")
+            await abort(
+                context,
+                grpc.StatusCode.UNAVAILABLE,
+                "too many streams of this instance are still open",
+            )
         reading = asyncio.create_task(_read(stream, requests))
         writing = asyncio.create_task(self._write(stream, context))
         stream.on_end = writing.cancel
@@ -64,7 +68,7 @@ class Services:
                     {reading, writing}, return_when=asyncio.FIRST_COMPLETED
                 )
             if stream.ended:
-                await abort(context, grpc.StatusCode.UNAVAILABLE, "this stream was ended here")
+                await abort(context, grpc.StatusCode.UNAVAILABLE, "stream ended by the server")
             for task in done:
                 task.result()
         finally:
@@ -74,20 +78,20 @@ class Services:
             await asyncio.gather(reading, writing, return_exceptions=True)
 
     async def _write(self, stream: Stream, context: Context) -> None:
-        conversation, patience = stream.dialogue.conversation, DeadlineWaiter()
+        session, waiter = stream.dialogue.conversation, DeadlineWaiter()
         while True:
             stream.woken.clear()
             message = stream.dialogue.next()
-            self._fleet.note(stream)
+            self._fleet.update_report(stream)
             if message is not None:
                 await context.write(message)
-            elif not await patience.wait(stream.woken, conversation.deadline):
-                conversation.on_deadline()
+            elif not await waiter.wait(stream.woken, session.deadline):
+                session.on_deadline()
 
 
 async def _read(stream: Stream, requests: AsyncIterator[Any]) -> None:
     async for message in requests:
         if message.HasField("node"):
-            stream.speaker = delta.node_info(message.node)
+            stream.node = delta.node_info(message.node)
         stream.dialogue.receive(message)
         stream.woken.set()

@@ -1,12 +1,11 @@
-"""NGINX Plus beside the agent: its API in place of a name server and of reloads.
+"""NGINX Plus in the agent: endpoint updates by its API instead of DNS and reloads.
 
-- ``api``: requests to the API, on the unix socket that the agent's main file declares.
-- ``servers``: what must be added, changed and removed in an upstream. Pure.
-- ``state``: state files, with which upstreams begin.
-- ``upstreams``: endpoints and key-value zones of generations, kept in step.
-- ``actions``: requests of the control plane that name upstreams themselves.
-- ``metrics``: what NGINX Plus counts.
+- ``client``: requests to the API, on the Unix socket that the agent's main file declares.
+- ``server_diff``: servers to add, change and remove in an upstream. No I/O.
+- ``state_files``: initial servers of upstreams. ``keyvals``: key-value zones.
+- ``upstreams``: synchronization of endpoints and key-value zones of a revision.
+- ``actions``: requests of the control plane that change upstreams directly.
+- ``metrics``: metrics of NGINX Plus.
 
-Never here: the order of an apply, which is ``agent.nginx.apply``'s; anything of the open-source
-NGINX.
+Never here: the order of an apply, which is in ``agent.nginx.apply``; anything of open-source NGINX.
 """

@@ -1,6 +1,6 @@
-"""Requests of the control plane that name upstreams of NGINX Plus themselves.
+"""Requests of the control plane that read or change upstreams of NGINX Plus directly.
 
-A control plane that knows our agent sends endpoints as files; others send these.
+Gatehouse's control plane sends endpoints as files instead; other control planes send these.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gatehouse.agent.nginx.plus.client import Api, PlusError
 from gatehouse.agent.nginx.plus.upstreams import synchronise
 from gatehouse.wire.mpi.v1 import command_pb2
 
-_WHOLE = ("weight", "max_conns", "max_fails")
+_INTEGERS = ("weight", "max_conns", "max_fails")
 
 
 async def act(socket: Path, action: command_pb2.NGINXPlusAction) -> ApplyResult:
-    """Do what is asked; the answer is as the field's agent gives it."""
+    """Execute an action. The response is that of NGINX Agent."""
     try:
         return ApplyResult(await _act(Api(socket), action))
     except PlusError as error:
@@ -31,8 +31,8 @@ async def act(socket: Path, action: command_pb2.NGINXPlusAction) -> ApplyResult:
 async def _act(api: Api, action: command_pb2.NGINXPlusAction) -> str:
     match action.WhichOneof("action"):
         case "update_http_upstream_servers":
-            asked = action.update_http_upstream_servers
-            await synchronise(api, "http", asked.http_upstream_name, _servers(asked.servers))
+            http = action.update_http_upstream_servers
+            await synchronise(api, "http", http.http_upstream_name, _servers(http.servers))
             return "Successfully updated HTTP Upstreams"
         case "update_stream_servers":
             stream = action.update_stream_servers
@@ -49,17 +49,17 @@ async def _act(api: Api, action: command_pb2.NGINXPlusAction) -> str:
             raise PlusError(f"{other} is not supported by this agent")
 
 
-def _servers(given: Iterable[struct_pb2.Struct]) -> list[dict[str, Any]]:
-    """Give the servers of an action: all numbers of a Struct are of floating point."""
-    found = []
-    for each in given:
-        server = json_format.MessageToDict(each)
+def _servers(structs: Iterable[struct_pb2.Struct]) -> list[dict[str, Any]]:
+    """Return the servers of an action. Integers replace the floating point numbers of a Struct."""
+    servers = []
+    for struct in structs:
+        server = json_format.MessageToDict(struct)
         if not isinstance(server.get("server"), str):
-            raise PlusError(f'a server without "server": {server}')
-        server |= {key: int(server[key]) for key in _WHOLE if key in server}
-        found.append(server)
-    return found
+            raise PlusError(f'"server" missing in {server}')
+        server |= {key: int(server[key]) for key in _INTEGERS if key in server}
+        servers.append(server)
+    return servers
 
 
-def _text(found: Any) -> str:
-    return msgspec.json.encode(found).decode()
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""Requests to NGINX Plus' API."""
+"""Client of the NGINX Plus API."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from urllib.parse import quote
 import msgspec
 
 LOCATION = "/api"
-"""Where the agent's main file has it."""
+"""Location of the API in the agent's main file."""
 
-NEWEST = 9
-"""The newest version of the API that is spoken."""
+MAX_API_VERSION = 9
+"""Newest supported version of the API."""
 
 API_TIMEOUT_SECONDS = 10.0
-"""How long an answer may take."""
+"""Timeout of a request in seconds."""
 
 
 class PlusError(Exception):
-    """A request that failed; the message says how, in the API's words if there are any."""
+    """A request failed. The message quotes the API's error if it sent one."""
 
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)
         self.code = code
-        """The API's own name for it, such as ``UpstreamNotFound``; empty if it gave none."""
+        """Error code of the API, such as `UpstreamNotFound`. Empty if it sent none."""
 
 
 class Api:
-    """The API behind a unix socket; each request has a connection of its own.
+    """The API behind a Unix socket. Each request uses a new connection.
 
-    The workers that have a connection may be told to end at any moment, and a request that was lost
-    with one could not be sent again.
+    A worker may exit at any time and close its connections. A request lost with one could not be
+    repeated safely.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -40,30 +40,30 @@ class Api:
         self._version = 0
 
     async def get(self, *path: str) -> Any:
-        """Give what is at a path; raises PlusError."""
-        return await self._ask("GET", path)
+        """Return the object at a path. Raises PlusError."""
+        return await self._request("GET", path)
 
     async def post(self, *path: str, body: Any) -> Any:
-        """Add something; raises PlusError."""
-        return await self._ask("POST", path, body)
+        """Create an object. Raises PlusError."""
+        return await self._request("POST", path, body)
 
     async def patch(self, *path: str, body: Any) -> Any:
-        """Change something; raises PlusError."""
-        return await self._ask("PATCH", path, body)
+        """Change an object. Raises PlusError."""
+        return await self._request("PATCH", path, body)
 
     async def delete(self, *path: str) -> Any:
-        """Remove something; raises PlusError."""
-        return await self._ask("DELETE", path)
+        """Delete an object. Raises PlusError."""
+        return await self._request("DELETE", path)
 
-    async def _ask(self, method: str, path: tuple[str, ...], body: Any = None) -> Any:
+    async def _request(self, method: str, path: tuple[str, ...], body: Any = None) -> Any:
         if not self._version:
-            self._version = _newest(await self._send("GET", f"{LOCATION}/"))
+            self._version = _select_version(await self._send("GET", f"{LOCATION}/"))
         rest = "/".join(quote(part, safe="") for part in path)
         return await self._send(method, f"{LOCATION}/{self._version}/{rest}", body)
 
     async def _send(self, method: str, path: str, body: Any = None) -> Any:
         content = b"" if body is None else msgspec.json.encode(body)
-        # HTTP/1.0: what comes ends with the connection, and is in one piece.
+        # With HTTP/1.0 the response ends with the connection and is not chunked.
         head = (
             f"{method} {path} HTTP/1.0",
             "Host: nginx",
@@ -75,41 +75,43 @@ class Api:
                 reader, writer = await asyncio.open_unix_connection(str(self._socket))
                 try:
                     writer.write("\r\n".join((*head, "\r\n")).encode() + content)
-                    reply = await reader.read()
+                    response = await reader.read()
                 finally:
                     writer.close()
         except TimeoutError as error:
-            raise PlusError(f"no answer within {API_TIMEOUT_SECONDS:g} s") from error
+            raise PlusError(f"no response within {API_TIMEOUT_SECONDS:g} s") from error
         except OSError as error:
             raise PlusError(f"{self._socket.name}: {error.strerror or error}") from error
-        return _read(*_split(reply))
+        return _read(*_split(response))
 
 
-def _split(reply: bytes) -> tuple[int, bytes]:
-    """Give status and body."""
-    head, end, body = reply.partition(b"\r\n\r\n")
-    words = head.split(b"\r\n", 1)[0].split(b" ")
-    if not end or len(words) < 2 or not words[1].isdigit():
-        raise PlusError("the connection ended without an answer")
-    return int(words[1]), body
+def _split(response: bytes) -> tuple[int, bytes]:
+    """Return status and body of a response. Raises PlusError."""
+    head, end, body = response.partition(b"\r\n\r\n")
+    fields = head.split(b"\r\n", 1)[0].split(b" ")
+    if not end or len(fields) < 2 or not fields[1].isdigit():
+        raise PlusError("connection closed without a response")
+    return int(fields[1]), body
 
 
 def _read(status: int, raw: bytes) -> Any:
     try:
-        found = msgspec.json.decode(raw) if raw else None
+        body = msgspec.json.decode(raw) if raw else None
     except msgspec.DecodeError as error:
-        raise PlusError(f"status {status}, and what came with it is no JSON") from error
+        raise PlusError(f"status {status} with a body that is not JSON") from error
     if status < 300:
-        return found
-    told = found.get("error") if isinstance(found, dict) else None
-    if not isinstance(told, dict):
-        raise PlusError(f"status {status} without an explanation")
-    raise PlusError(f"{status} {told.get('code')}: {told.get('text')}", str(told.get("code", "")))
+        return body
+    problem = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(problem, dict):
+        raise PlusError(f"status {status} without an error object")
+    raise PlusError(
+        f"{status} {problem.get('code')}: {problem.get('text')}", str(problem.get("code", ""))
+    )
 
 
-def _newest(versions: Any) -> int:
-    known = versions if isinstance(versions, list) else []
-    found = [each for each in known if isinstance(each, int) and each <= NEWEST]
-    if not found:
-        raise PlusError(f"no version of the API up to {NEWEST} among {versions!r}")
-    return max(found)
+def _select_version(versions: Any) -> int:
+    offered = versions if isinstance(versions, list) else []
+    usable = [item for item in offered if isinstance(item, int) and item <= MAX_API_VERSION]
+    if not usable:
+        raise PlusError(f"no API version up to {MAX_API_VERSION} in {versions!r}")
+    return max(usable)

@@ -1,4 +1,4 @@
-"""Key-value zones: a small file of pairs for each, as a bundle delivers it."""
+"""Key-value zones: one file of pairs for each zone in a file set."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from gatehouse.agent.nginx.upstreams import KEYVALS
 
 
 class Zone(msgspec.Struct, frozen=True):
-    """What a zone is to hold, and nothing else."""
+    """Desired content of a zone."""
 
     kind: str
-    """``http`` or ``stream``."""
+    """`http` or `stream`."""
     name: str
     pairs: Mapping[str, str]
 
 
-def zones(generations: RevisionStore, manifest: Manifest) -> list[Zone]:
-    """Read the zones of a manifest; raises OSError or ValueError."""
-    found = []
+def zones(revisions: RevisionStore, manifest: Manifest) -> list[Zone]:
+    """Return the zones of a manifest. Raises OSError or ValueError."""
+    result = []
     for entry in manifest.entries:
         if not entry.path.startswith(KEYVALS):
             continue
         try:
-            pairs = msgspec.json.decode(generations.content(entry), type=dict[str, str])
+            pairs = msgspec.json.decode(revisions.content(entry), type=dict[str, str])
         except msgspec.DecodeError as error:
             raise ValueError(f"{entry.path}: {error}") from error
         kind = "http" if entry.path.startswith(KEYVALS[0]) else "stream"
-        found.append(Zone(kind, PurePosixPath(entry.path).stem, pairs))
-    return found
+        result.append(Zone(kind, PurePosixPath(entry.path).stem, pairs))
+    return result
 
 
 async def synchronise(api: Api, zone: Zone) -> None:
-    """Make a zone hold just its pairs; raises PlusError."""
+    """Make the content of a zone equal to its pairs. Raises PlusError."""
     path = (zone.kind, "keyvals", zone.name)
     present = await api.get(*path)
     if not present and zone.pairs:
-        # Several pairs at once are only taken by an empty zone.
+        # The API accepts several pairs at once only for an empty zone.
         await api.post(*path, body=zone.pairs)
         return
     for key, value in zone.pairs.items():

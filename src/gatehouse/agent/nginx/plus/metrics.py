@@ -1,4 +1,4 @@
-"""What NGINX Plus counts, for the agent's /metrics."""
+"""Metrics of NGINX Plus for the agent's /metrics page."""
 
 from __future__ import annotations
 
@@ -7,73 +7,71 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.agent.nginx.plus.client import Api, PlusError
-from gatehouse.runtime.prometheus import Figure
+from gatehouse.runtime.prometheus import Sample
 
 _COUNTERS = {
     "requests": ("requests", "Client requests."),
     "connections": ("connections", "Connections."),
     "discarded": ("discarded", "Requests or sessions that ended without a response."),
-    "received": ("received_bytes", "Bytes received."),
-    "sent": ("sent_bytes", "Bytes sent."),
+    "received": ("received_bytes", "Received bytes."),
+    "sent": ("sent_bytes", "Sent bytes."),
     "fails": ("failures", "Failed attempts."),
     "unavail": ("unavailable", "Times the server became unavailable because of failures."),
 }
 _GAUGES = {
     "processing": ("processing", "Requests or sessions in progress."),
-    "active": ("active", "Open connections."),
+    "active": ("active", "Active connections."),
     "response_time": ("response_seconds", "Average response time."),
 }
-"""Figures of the API, and what they are here called."""
+"""Values of the API, with name suffix and help text of their metric."""
 
 _STATUSES = "Responses or stream sessions by status class."
 _UP = "1 if the server is up, else 0."
 
 
-async def figures(socket: Path) -> list[Figure]:
-    """Give the figures of every virtual server and every upstream's server.
+async def samples(socket: Path) -> list[Sample]:
+    """Return the metrics of every server zone and every upstream server.
 
-    None where NGINX Plus does not answer: then it is not running, which others tell.
+    Empty if NGINX Plus does not respond. It is not running then, which `nginx_up` shows.
     """
-    found: list[Figure] = []
+    result: list[Sample] = []
     try:
         api = Api(socket)
         present = await api.get()
         for kind in ("http", "stream"):
             if kind in present:
-                found += _zones(kind, await api.get(kind, "server_zones"))
-                found += _upstreams(kind, await api.get(kind, "upstreams"))
+                result += _zones(kind, await api.get(kind, "server_zones"))
+                result += _upstreams(kind, await api.get(kind, "upstreams"))
     except PlusError:
         return []
-    return found
+    return result
 
 
-def _zones(kind: str, zones: Mapping[str, Any]) -> Iterator[Figure]:
+def _zones(kind: str, zones: Mapping[str, Any]) -> Iterator[Sample]:
     for name, zone in zones.items():
-        yield from _counted(f"nginx_plus_{kind}_server", zone, {"zone": name})
+        yield from _samples(f"nginx_plus_{kind}_server", zone, {"zone": name})
 
 
-def _upstreams(kind: str, upstreams: Mapping[str, Any]) -> Iterator[Figure]:
+def _upstreams(kind: str, upstreams: Mapping[str, Any]) -> Iterator[Sample]:
     prefix = f"nginx_plus_{kind}_upstream_server"
     for name, upstream in upstreams.items():
         for peer in upstream["peers"]:
             labels = {"upstream": name, "server": peer["server"]}
-            yield from _counted(prefix, peer, labels)
-            yield Figure(f"{prefix}_up", _UP, peer.get("state") == "up", labels=labels)
+            yield from _samples(prefix, peer, labels)
+            yield Sample(f"{prefix}_up", _UP, peer.get("state") == "up", labels=labels)
 
 
-def _counted(
-    prefix: str, counted: Mapping[str, Any], labels: Mapping[str, str]
-) -> Iterator[Figure]:
-    for key, (name, about) in _COUNTERS.items():
-        if key in counted:
-            yield Figure(f"{prefix}_{name}", about, counted[key], "counter", labels)
-    for key, (name, about) in _GAUGES.items():
-        if key in counted:
+def _samples(prefix: str, values: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator[Sample]:
+    for key, (name, text) in _COUNTERS.items():
+        if key in values:
+            yield Sample(f"{prefix}_{name}", text, values[key], "counter", labels)
+    for key, (name, text) in _GAUGES.items():
+        if key in values:
             # The API reports times in milliseconds.
-            value = counted[key] / 1000 if name.endswith("_seconds") else counted[key]
-            yield Figure(f"{prefix}_{name}", about, value, labels=labels)
+            value = values[key] / 1000 if name.endswith("_seconds") else values[key]
+            yield Sample(f"{prefix}_{name}", text, value, labels=labels)
     for key in ("responses", "sessions"):
-        for status, count in counted.get(key, {}).items():
+        for status, count in values.get(key, {}).items():
             if status.endswith("xx"):
-                told = {**labels, "status": status}
-                yield Figure(f"{prefix}_{key}", _STATUSES, count, "counter", told)
+                status_labels = {**labels, "status": status}
+                yield Sample(f"{prefix}_{key}", _STATUSES, count, "counter", status_labels)

@@ -1,4 +1,4 @@
-"""From the servers that an upstream has to those it is to have."""
+"""Changes from the servers of an upstream to the desired ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from gatehouse.dataplane.endpoints import Endpoints
 
 Server = Mapping[str, Any]
-"""A server as the API writes it."""
+"""A server in the API's format."""
 
 DEFAULTS: Mapping[str, Any] = {
     "weight": 1,
@@ -23,69 +23,69 @@ DEFAULTS: Mapping[str, Any] = {
     "down": False,
     "drain": False,
 }
-"""What can be changed in a server, and what it is where nobody says otherwise."""
+"""Server parameters that can be changed, with their defaults."""
 
 FIXED: Mapping[str, Any] = {"backup": False, "service": ""}
-"""What cannot: a server that is to have it otherwise is another server."""
+"""Server parameters that cannot be changed. Another value needs another server."""
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What is to be done, in this order: so an upstream is never without a server that it keeps."""
+    """Changes in the order to apply them, so that an upstream never lacks a server that stays."""
 
     add: tuple[Server, ...] = ()
     change: tuple[tuple[int, Server], ...] = ()
-    """Ids, and what of each server."""
+    """Server IDs with the parameters to change."""
     remove: tuple[int, ...] = ()
-    """Ids."""
+    """Server IDs."""
 
     def __bool__(self) -> bool:
         return bool(self.add or self.change or self.remove)
 
 
 def desired_servers(endpoints: Endpoints) -> list[Server]:
-    """Give the servers that endpoints are.
+    """Return the servers for endpoints.
 
-    Whether one is fit is for its readiness to say, so failures count for nothing.
+    Failures are not counted, because readiness decides whether an endpoint gets requests.
     """
     return [{"server": each.encoded, "weight": each.weight, "max_fails": 0} for each in endpoints]
 
 
 def servers_match(endpoints: Endpoints, peers: Sequence[Server]) -> bool:
-    """Whether an upstream's peers, as its status shows them, are just these endpoints."""
-    found = sorted((normalize_address(peer["server"]), peer["weight"]) for peer in peers)
-    usual = all(
+    """Return whether the peers in an upstream's status are exactly these endpoints."""
+    actual = sorted((normalize_address(peer["server"]), peer["weight"]) for peer in peers)
+    is_normal = all(
         peer["state"] not in ("down", "draining")
         and not peer["backup"]
         and not peer.get("max_conns")
         for peer in peers
     )
-    return usual and found == sorted(
+    return is_normal and actual == sorted(
         (normalize_address(each.encoded), each.weight) for each in endpoints
     )
 
 
 def diff(present: Sequence[Server], desired: Sequence[Server]) -> Changes:
-    """Compare the servers that an upstream has with those it is to have."""
-    # Addresses that were found for a name come and go with the server that has the name.
-    own = [server for server in present if "parent" not in server]
-    left: dict[tuple[Any, ...], list[Server]] = {}
-    for server in own:
-        left.setdefault(_identity(server), []).append(server)
+    """Return the changes from the servers an upstream has to the desired ones."""
+    # Resolved addresses of a name are added and removed with the server of that name.
+    configured = [server for server in present if "parent" not in server]
+    unmatched: dict[tuple[Any, ...], list[Server]] = {}
+    for server in configured:
+        unmatched.setdefault(_identity(server), []).append(server)
     add, change = [], []
     for server in _distinct(desired):
-        found = left.get(_identity(server))
-        if not found:
-            add.append(_told(server))
+        candidates = unmatched.get(_identity(server))
+        if not candidates:
+            add.append(_without_id(server))
             continue
-        known = found.pop(0)
+        known = candidates.pop(0)
         if differing := _differing(known, server):
             change.append((int(known["id"]), differing))
-    remove = sorted(int(server["id"]) for found in left.values() for server in found)
+    remove = sorted(int(server["id"]) for servers in unmatched.values() for server in servers)
     return Changes(tuple(add), tuple(change), tuple(remove))
 
 
 def normalize_address(address: str) -> str:
-    """Write an address the one way by which two can be compared."""
+    """Return the canonical form of an address, for comparison."""
     if address.startswith("unix:"):
         return address
     if address.startswith("["):
@@ -105,22 +105,22 @@ def _identity(server: Server) -> tuple[Any, ...]:
 
 
 def _distinct(desired: Sequence[Server]) -> list[Server]:
-    """Give each server once; of two with one address the first."""
+    """Return each server once. Of two with the same address the first counts."""
     return list({_identity(server): server for server in reversed(desired)}.values())[::-1]
 
 
-def _told(server: Server) -> Server:
+def _without_id(server: Server) -> Server:
     return {key: value for key, value in server.items() if key != "id"}
 
 
 def _differing(known: Server, server: Server) -> Server:
-    """Give what must be said, defaults too: what is not said is not changed."""
-    asked = {
+    """Return the parameters to send, including defaults: omitted ones do not change."""
+    changed = {
         key: server.get(key, default)
         for key, default in DEFAULTS.items()
         if server.get(key, default) != known.get(key, default)
     }
-    if "drain" in asked and "down" not in asked:
-        # A server stops draining when it is said to be up.
-        asked["down"] = server.get("down", False)
-    return asked
+    if "drain" in changed and "down" not in changed:
+        # A server stops draining only if `down` is set to false.
+        changed["down"] = server.get("down", False)
+    return changed

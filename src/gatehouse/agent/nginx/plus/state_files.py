@@ -1,7 +1,7 @@
-"""State files: what NGINX Plus writes at each change of an upstream, and begins with.
+"""State files, which NGINX Plus writes at each change of an upstream and reads at start.
 
-An upstream that NGINX Plus never had begins with what stands there; so that no request meets an
-empty one, its servers are written before NGINX looks.
+A new upstream starts with the servers in its state file. The agent writes that file before NGINX
+reads it, so that no request meets an empty upstream.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 from gatehouse.dataplane.endpoints import Endpoints
 
 DIRECTORY = "state"
-"""As bundles name it: beside NGINX's main file, and in its prefix."""
+"""Directory name in file sets, beside NGINX's main file and in its prefix."""
 
 
 def write(directory: Path, name: str, endpoints: Endpoints) -> None:
-    """Write the file of an upstream, all at once; raises OSError."""
+    """Write the file of an upstream atomically. Raises OSError."""
     text = "".join(_line(each.encoded, each.weight) for each in endpoints)
     new = directory / f".{name}"
     new.write_text(text, encoding="ascii")
@@ -28,12 +28,12 @@ def _line(address: str, weight: int) -> str:
 
 
 def exists(directory: Path, name: str) -> bool:
-    """Whether an upstream has a file."""
+    """Return whether an upstream has a state file."""
     return (directory / f"{name}.conf").exists()
 
 
-def remove_unused(directory: Path, kept: set[str]) -> None:
-    """Remove the files of upstreams that are no more; raises OSError."""
+def remove_unused(directory: Path, used: set[str]) -> None:
+    """Remove the files of upstreams not in `used`. Raises OSError."""
     for path in directory.glob("*.conf"):
-        if path.stem not in kept:
+        if path.stem not in used:
             path.unlink()

@@ -1,4 +1,4 @@
-"""Endpoints and key-value zones of generations in a running NGINX Plus."""
+"""Synchronization of endpoints and key-value zones in a running NGINX Plus."""
 
 from __future__ import annotations
 
@@ -19,135 +19,144 @@ from gatehouse.dataplane.endpoints import Endpoints, stream_file
 log = structlog.get_logger("gatehouse.agent")
 
 PARALLEL = 8
-"""Upstreams that are changed at a time."""
+"""Maximum number of upstreams changed concurrently."""
 
 
 class PlusUpstreams:
     """Implements :class:`~gatehouse.agent.nginx.upstreams.Upstreams` by API and state files."""
 
-    def __init__(self, socket: Path, states: Path, generations: RevisionStore) -> None:
+    def __init__(self, socket: Path, states: Path, revisions: RevisionStore) -> None:
         self._socket, self._states = socket, states
-        self._generations = generations
-        self._reader = EndpointReader(generations)
-        self._held: dict[str, Endpoints] = {}
-        """What NGINX is known to have, by upstream; what is in doubt is left out."""
+        self._revisions = revisions
+        self._reader = EndpointReader(revisions)
+        self._known: dict[str, Endpoints] = {}
+        """Endpoints that NGINX is known to have, by upstream. Uncertain ones are omitted."""
         self._before: dict[str, Endpoints] = {}
 
     @property
     def port(self) -> int:
-        """There is no name server."""
+        """Return 0, because NGINX Plus does not use the name server."""
         return 0
 
     def adopt(self, manifest: Manifest) -> None:
-        """Nothing is known of what NGINX has before it is looked at."""
+        """Forget the known endpoints. The next comparison reads them."""
         self._reader.read(manifest)
-        self._held = {}
+        self._known = {}
 
     def before_restart(self, manifest: Manifest) -> None:
-        """Have a new master begin with the endpoints there are now, whatever it had."""
-        known = self._reader.read(manifest)
-        for name, found in known.items():
-            state_files.write(self._states, name, found)
-        self._held = known
+        """Write all state files, so that a new master starts with the current endpoints."""
+        endpoints = self._reader.read(manifest)
+        for name, servers in endpoints.items():
+            state_files.write(self._states, name, servers)
+        self._known = endpoints
 
     def seeds(self, manifest: Manifest) -> Mapping[str, Endpoints]:
-        """Seed the state files of upstreams that are new, and give nothing that is in files.
+        """Write the state files of new upstreams. Return no seeds, since none are in the revision.
 
-        Those of others hold what NGINX would begin with if it died now.
+        Existing state files hold what NGINX would start with if it died now.
         """
-        for name, found in self._reader.read(manifest).items():
+        for name, servers in self._reader.read(manifest).items():
             if not state_files.exists(self._states, name):
-                state_files.write(self._states, name, found)
+                state_files.write(self._states, name, servers)
         return {}
 
     def seeds_obsolete(self, manifest: Manifest) -> bool:
-        """Whether there are seeds, which only another NGINX had."""
+        """Return whether there are seeds, which only another NGINX needed."""
         return bool(manifest.seeds)
 
-    def can_update_without_reload(self, present: Manifest, wanted: Manifest) -> bool:
-        """Endpoints always go by the API."""
-        del wanted
+    def can_update_without_reload(self, present: Manifest, desired: Manifest) -> bool:
+        """Return whether the API suffices: always, unless the running revision has seeds."""
+        del desired
         return not present.seeds
 
     async def update(self, manifest: Manifest) -> bool:
-        """Bring what differs from what NGINX is known to have."""
-        known = self._reader.read(manifest)
-        changed = [name for name, found in known.items() if self._held.get(name) != found]
-        await self._bring(Api(self._socket), manifest, changed, known)
+        """Update the upstreams that differ from what NGINX is known to have."""
+        endpoints = self._reader.read(manifest)
+        changed = [name for name, servers in endpoints.items() if self._known.get(name) != servers]
+        await self._synchronise(Api(self._socket), manifest, changed, endpoints)
         return True
 
     def before_reload(self, manifest: Manifest) -> None:
-        """Have workers begin with these endpoints: they read the state files anew."""
-        known = self._reader.read(manifest)
-        self._before = dict(self._held)
-        for name, found in known.items():
-            if self._held.get(name) != found:
-                self._held.pop(name, None)
-                state_files.write(self._states, name, found)
+        """Write the changed state files, which new workers read."""
+        endpoints = self._reader.read(manifest)
+        self._before = dict(self._known)
+        for name, servers in endpoints.items():
+            if self._known.get(name) != servers:
+                self._known.pop(name, None)
+                state_files.write(self._states, name, servers)
 
     def reload_failed(self) -> None:
-        """Let the state files be again what the workers have, who go on with them."""
-        for name, found in self._before.items():
-            if name not in self._held:
-                state_files.write(self._states, name, found)
-        self._held = self._before
+        """Restore the state files to what the workers have, which continue."""
+        for name, servers in self._before.items():
+            if name not in self._known:
+                state_files.write(self._states, name, servers)
+        self._known = self._before
 
     async def after_reload(self, manifest: Manifest) -> None:
-        """Look at everything: a change during a reload may be lost."""
+        """Compare everything, because a change during a reload may be lost."""
         await self.reconcile(manifest)
-        kept = set(self._held)
-        await asyncio.to_thread(state_files.remove_unused, self._states, kept)
+        upstreams = set(self._known)
+        await asyncio.to_thread(state_files.remove_unused, self._states, upstreams)
 
     async def reconcile(self, manifest: Manifest) -> None:
-        """Look at everything, and set right what differs."""
-        known = self._reader.read(manifest)
-        self._held = {name: found for name, found in self._held.items() if name in known}
+        """Compare everything and correct what differs."""
+        endpoints = self._reader.read(manifest)
+        self._known = {name: servers for name, servers in self._known.items() if name in endpoints}
         api = Api(self._socket)
-        changed = await self._differing(api, manifest, known)
-        await self._bring(api, manifest, changed, known)
+        changed = await self._differing(api, manifest, endpoints)
+        await self._synchronise(api, manifest, changed, endpoints)
 
     async def _differing(
-        self, api: Api, manifest: Manifest, known: Mapping[str, Endpoints]
+        self, api: Api, manifest: Manifest, endpoints: Mapping[str, Endpoints]
     ) -> list[str]:
-        kinds = _kinds(manifest, known)
+        kinds = _kinds(manifest, endpoints)
         try:
-            shown = {kind: await api.get(kind, "upstreams") for kind in sorted(set(kinds.values()))}
-            there = [name for name, found in known.items() if _has(shown[kinds[name]], name, found)]
+            status = {
+                kind: await api.get(kind, "upstreams") for kind in sorted(set(kinds.values()))
+            }
+            present = [
+                name
+                for name, servers in endpoints.items()
+                if _has(status[kinds[name]], name, servers)
+            ]
         except PlusError as error:
-            self._held.clear()
+            self._known.clear()
             raise UpdateRejectedError(f"NGINX Plus' API: {error}") from error
         except (LookupError, TypeError, AttributeError) as error:
-            self._held.clear()
+            self._known.clear()
             raise UpdateRejectedError(f"NGINX Plus' API shows no upstreams: {error}") from error
-        held = {name: known[name] for name in there}
-        self._held |= held
-        return [name for name in known if name not in held]
+        matching = {name: endpoints[name] for name in present}
+        self._known |= matching
+        return [name for name in endpoints if name not in matching]
 
-    async def _bring(
+    async def _synchronise(
         self,
         api: Api,
         manifest: Manifest,
         changed: Sequence[str],
-        known: Mapping[str, Endpoints],
+        endpoints: Mapping[str, Endpoints],
     ) -> None:
-        """Change upstreams, each for itself: what fails in one keeps no other from its own."""
+        """Change upstreams and zones independently: a failure in one does not stop the others.
+
+        Raises UpdateRejectedError.
+        """
         kinds = _kinds(manifest, changed)
-        places = asyncio.Semaphore(PARALLEL)
+        slots = asyncio.Semaphore(PARALLEL)
 
-        async def one(name: str) -> None:
-            async with places:
-                self._held.pop(name, None)
-                done = await synchronise(
-                    api, kinds[name], name, server_diff.desired_servers(known[name])
+        async def synchronise_one(name: str) -> None:
+            async with slots:
+                self._known.pop(name, None)
+                changes = await synchronise(
+                    api, kinds[name], name, server_diff.desired_servers(endpoints[name])
                 )
-                self._held[name] = known[name]
-                if done:
-                    log.info("upstream changed", upstream=name, **_counts(done))
+                self._known[name] = endpoints[name]
+                if changes:
+                    log.info("upstream changed", upstream=name, **_counts(changes))
 
-        zones = keyvals.zones(self._generations, manifest)
+        zones = keyvals.zones(self._revisions, manifest)
         await _all(
             {
-                **{f"upstream {name}": one(name) for name in changed},
+                **{f"upstream {name}": synchronise_one(name) for name in changed},
                 **{f"key-value zone {zone.name}": keyvals.synchronise(api, zone) for zone in zones},
             }
         )
@@ -156,48 +165,52 @@ class PlusUpstreams:
 async def synchronise(
     api: Api, kind: str, name: str, desired: Sequence[server_diff.Server]
 ) -> server_diff.Changes:
-    """Make the servers of an upstream just these; gives what it took. Raises PlusError."""
+    """Make the servers of an upstream equal to `desired`. Return the changes. Raises PlusError."""
     path = (kind, "upstreams", name, "servers")
-    found = server_diff.diff(await api.get(*path), desired)
-    for server in found.add:
+    changes = server_diff.diff(await api.get(*path), desired)
+    for server in changes.add:
         await api.post(*path, body=server)
-    for number, changed in found.change:
+    for number, changed in changes.change:
         await api.patch(*path, str(number), body=changed)
-    for number in found.remove:
+    for number in changes.remove:
         try:
             await api.delete(*path, str(number))
         except PlusError as error:
             if error.code != "UpstreamServerNotFound":
                 raise
-    return found
+    return changes
 
 
 async def _all(tasks: Mapping[str, Awaitable[None]]) -> None:
-    """Wait for all; raises NotTakenError for those that failed."""
+    """Await all tasks. Raises UpdateRejectedError naming those that failed."""
     results = await asyncio.gather(*tasks.values(), return_exceptions=True)
-    told = []
+    failures = []
     for subject, result in zip(tasks, results, strict=True):
         if isinstance(result, PlusError):
-            told.append(f"{subject}: {result}")
+            failures.append(f"{subject}: {result}")
         elif isinstance(result, Exception):
-            # An answer that is JSON, but not what the documentation says.
-            told.append(f"{subject}: {type(result).__name__}: {result}")
+            # A response that is JSON but not as documented.
+            failures.append(f"{subject}: {type(result).__name__}: {result}")
         elif isinstance(result, BaseException):
             raise result
-    if told:
-        more = f" (and {len(told) - 3} more)" if len(told) > 3 else ""
-        raise UpdateRejectedError("; ".join(told[:3]) + more)
+    if failures:
+        more = f" (and {len(failures) - 3} more)" if len(failures) > 3 else ""
+        raise UpdateRejectedError("; ".join(failures[:3]) + more)
 
 
 def _kinds(manifest: Manifest, names: Iterable[str]) -> dict[str, str]:
-    """Tell upstreams of streams from others: by where their configuration is."""
+    """Return the API section, `http` or `stream`, of each upstream, by the path of its file."""
     paths = {entry.path for entry in manifest.entries}
     return {name: "stream" if stream_file(name) in paths else "http" for name in names}
 
 
-def _has(shown: Any, name: str, endpoints: Endpoints) -> bool:
-    return name in shown and server_diff.servers_match(endpoints, shown[name]["peers"])
+def _has(status: Any, name: str, endpoints: Endpoints) -> bool:
+    return name in status and server_diff.servers_match(endpoints, status[name]["peers"])
 
 
-def _counts(done: server_diff.Changes) -> dict[str, int]:
-    return {"added": len(done.add), "changed": len(done.change), "removed": len(done.remove)}
+def _counts(changes: server_diff.Changes) -> dict[str, int]:
+    return {
+        "added": len(changes.add),
+        "changed": len(changes.change),
+        "removed": len(changes.remove),
+    }

@@ -1,4 +1,5 @@
-"""The engine for several servers: etcd, v3 protocol.
+"""Storage engine for several servers: etcd, v3 protocol.
 
-:mod:`address` reads where it is, :mod:`client` speaks to it, :mod:`store` keeps objects in it.
+:mod:`address` parses addresses, :mod:`client` is the protocol client, :mod:`store` stores objects,
+and :mod:`backup` reads and writes them for backups. Never here: the meaning of objects.
 """

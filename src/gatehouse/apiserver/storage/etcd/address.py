@@ -1,4 +1,7 @@
-"""Where an etcd is: ``etcd://host:port,host:port/prefix?ca=FILE&cert=FILE&key=FILE&user=NAME``."""
+"""Address of an etcd.
+
+`etcd://host:port,host:port/prefix?ca=FILE&cert=FILE&key=FILE&user=NAME`
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ PORT = 2379
 
 
 class Address(msgspec.Struct, frozen=True):
-    """An etcd and the part of it that is ours."""
+    """Endpoints and credentials of an etcd, and the prefix of Gatehouse's keys."""
 
     endpoints: tuple[str, ...]
     prefix: str = "/gatehouse"
@@ -27,12 +30,12 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def tls(self) -> bool:
-        """Whether to speak TLS."""
+        """True if connections use TLS."""
         return self.ca is not None or self.cert is not None
 
 
 def parse(text: str) -> Address:
-    """Read an address; raises AddressError saying what is wrong with it."""
+    """Parse an address. Raises AddressError."""
     parts = urlsplit(text)
     if parts.scheme != "etcd" or not parts.netloc:
         raise AddressError(f"expected etcd://host:port[,host:port]/prefix, not {text!r}")

@@ -1,4 +1,4 @@
-"""Objects in etcd as they lie there, for backups and moves."""
+"""Stored form of objects in etcd, for backup and migration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gatehouse.apiserver.storage.etcd.store import OBJECTS, OFFSET, PROGRESS_KEY
 
 
 async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
-    """Give the revision, and key, revision and value of every object."""
+    """Return the revision, and key, revision and value of every object."""
     address = addresses.parse(text)
     root = address.prefix.encode()
     async with Client(address) as client:
@@ -26,8 +26,10 @@ async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
     return revision + offset, objects
 
 
-async def write(text: str, offset: int, objects: list[tuple[str, bytes]], together: int) -> bool:
-    """Write objects, whose versions begin behind ``offset``; False if there are some already."""
+async def write(
+    text: str, offset: int, objects: list[tuple[str, bytes]], max_concurrent: int
+) -> bool:
+    """Write objects with revisions above `offset`. Return False if the prefix is not empty."""
     address = addresses.parse(text)
     root = address.prefix.encode()
     async with Client(address) as client:
@@ -35,13 +37,13 @@ async def write(text: str, offset: int, objects: list[tuple[str, bytes]], togeth
             return False
         if await client.put(root + OFFSET, str(offset).encode(), 0) is None:
             return False
-        slots = asyncio.Semaphore(together)
+        slots = asyncio.Semaphore(max_concurrent)
 
-        async def one(key: str, value: bytes) -> None:
+        async def put(key: str, value: bytes) -> None:
             async with slots:
                 await client.put(root + OBJECTS + key.encode(), value, 0)
 
         async with asyncio.TaskGroup() as group:
             for key, value in objects:
-                group.create_task(one(key, value))
+                group.create_task(put(key, value))
     return True

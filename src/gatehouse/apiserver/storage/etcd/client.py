@@ -1,4 +1,4 @@
-"""A thin client of etcd's v3 protocol on gRPC."""
+"""Minimal client of etcd's v3 protocol over gRPC."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger("gatehouse.apiserver")
 
 PAGE = 500
 RPC_TIMEOUT_SECONDS = 5.0
-"""Longest time that a request may take."""
+"""Timeout in seconds of a request."""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -31,7 +31,7 @@ _OPTIONS = [
 
 
 class CompactedError(Exception):
-    """What was asked for is older than what etcd remembers."""
+    """The requested revision is older than the history that etcd retains."""
 
     def __init__(self, revision: int) -> None:
         super().__init__(f"compacted at {revision}")
@@ -47,7 +47,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of a key. ``value`` None: deleted."""
+    """A change of a key. `value` is None for a deletion."""
 
     key: bytes
     value: bytes | None
@@ -57,7 +57,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """Requests to one etcd, at whichever of its endpoints answers."""
+    """Client of one etcd. Uses another endpoint if one does not respond."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -77,12 +77,12 @@ class Client:
             await channel.close(None)
 
     async def revision(self) -> int:
-        """Give the newest revision, as a majority of members knows it."""
+        """Return the newest revision, confirmed by a majority of members."""
         request = rpc.RangeRequest(key=b"\0", keys_only=True, limit=1)
         return int((await self._call("KV/Range", request, rpc.RangeResponse)).header.revision)
 
     async def list_all(self, prefix: bytes) -> tuple[int, list[Item]]:
-        """Give everything under a prefix as of one revision, and that revision."""
+        """Return one revision, and all keys under a prefix as of this revision."""
         revision, found, start = 0, list[Item](), prefix
         while True:
             request = rpc.RangeRequest(
@@ -96,12 +96,12 @@ class Client:
             start = page.kvs[-1].key + b"\0"
 
     async def put(self, key: bytes, value: bytes, expected: int) -> int | None:
-        """Write if the key is of revision ``expected`` (0: not there); None if it is not."""
+        """Write if the key has revision `expected` (0: does not exist); else return None."""
         operation = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
         return await self._if(key, expected, operation)
 
     async def delete(self, key: bytes, expected: int) -> int | None:
-        """Remove if the key is of revision ``expected``; None if it is not."""
+        """Remove if the key has revision `expected`; else return None."""
         operation = rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
         return await self._if(key, expected, operation)
 
@@ -110,17 +110,17 @@ class Client:
             target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, key=key, mod_revision=expected
         )
         request = rpc.TxnRequest(compare=[compare], success=[operation])
-        answer = await self._call("KV/Txn", request, rpc.TxnResponse, again=False)
-        return int(answer.header.revision) if answer.succeeded else None
+        response = await self._call("KV/Txn", request, rpc.TxnResponse, retry=False)
+        return int(response.header.revision) if response.succeeded else None
 
     async def touch(self, key: bytes) -> int:
-        """Write a key whatever it holds; gives the revision."""
+        """Write a key unconditionally. Return the revision."""
         operation = rpc.RequestOp(request_put=rpc.PutRequest(key=key))
         request = rpc.TxnRequest(success=[operation])
         return int((await self._call("KV/Txn", request, rpc.TxnResponse)).header.revision)
 
     async def compact(self, revision: int) -> None:
-        """Forget what was superseded at ``revision``; nothing if that was done already."""
+        """Compact the history before `revision`. Does nothing if it is compacted already."""
         try:
             request = rpc.CompactionRequest(revision=revision)
             await self._call("KV/Compact", request, rpc.CompactionResponse)
@@ -128,51 +128,53 @@ class Client:
             return
 
     def watch(self, prefix: bytes, revision: int) -> Watching:
-        """Watch everything under a prefix from ``revision`` on."""
+        """Watch all keys under a prefix from `revision` on."""
         call = self._channels[self._current].stream_stream(
             "/etcdserverpb.Watch/Watch",
             request_serializer=rpc.WatchRequest.SerializeToString,
             response_deserializer=rpc.WatchResponse.FromString,
         )(metadata=self._metadata())
-        return Watching(call, prefix, revision, self._turn)
+        return Watching(call, prefix, revision, self._next_endpoint)
 
-    def _turn(self) -> None:
-        """Use the next endpoint from now on."""
+    def _next_endpoint(self) -> None:
+        """Switch to the next endpoint."""
         self._current = (self._current + 1) % len(self._channels)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (("token", self._token),) if self._token else ()
 
-    async def _call(self, method: str, request: Any, answer: Any, *, again: bool = True) -> Any:
-        """Ask; reads are asked of every endpoint, writes of one: twice might be once too often."""
+    async def _call(self, method: str, request: Any, response: Any, *, retry: bool = True) -> Any:
+        """Send a request. Reads are retried on every endpoint; writes are not, as they could
+        repeat.
+        """
         if self._address.user and not self._token:
             await self._authenticate()
         error: grpc.RpcError | None = None
-        for _ in range(len(self._channels) if again else 1):
+        for _ in range(len(self._channels) if retry else 1):
             try:
-                return await self._once(method, request, answer)
+                return await self._once(method, request, response)
             except aio.AioRpcError as failure:
                 error = failure
-                code, words = failure.code(), str(failure.details())
-                if code == grpc.StatusCode.OUT_OF_RANGE and "compacted" in words:
+                code, details = failure.code(), str(failure.details())
+                if code == grpc.StatusCode.OUT_OF_RANGE and "compacted" in details:
                     raise CompactedError(0) from failure
                 if code == grpc.StatusCode.UNAUTHENTICATED and self._token:
                     await self._authenticate()
-                    return await self._once(method, request, answer)
+                    return await self._once(method, request, response)
                 if code not in (
                     grpc.StatusCode.UNAVAILABLE,
                     grpc.StatusCode.DEADLINE_EXCEEDED,
                 ):
-                    raise UnavailableError(f"etcd: {words}") from failure
-                self._turn()
-        words = str(error.details()) if isinstance(error, aio.AioRpcError) else ""
-        raise UnavailableError(f"etcd does not answer: {words}") from error
+                    raise UnavailableError(f"etcd: {details}") from failure
+                self._next_endpoint()
+        details = str(error.details()) if isinstance(error, aio.AioRpcError) else ""
+        raise UnavailableError(f"etcd not reachable: {details}") from error
 
-    async def _once(self, method: str, request: Any, answer: Any) -> Any:
+    async def _once(self, method: str, request: Any, response: Any) -> Any:
         call = self._channels[self._current].unary_unary(
             f"/etcdserverpb.{method}",
             request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
+            response_deserializer=response.FromString,
         )
         return await call(request, timeout=RPC_TIMEOUT_SECONDS, metadata=self._metadata())
 
@@ -180,10 +182,10 @@ class Client:
         self._token = ""
         request = rpc.AuthenticateRequest(name=self._address.user, password=self._address.password)
         try:
-            answer = await self._once("Auth/Authenticate", request, rpc.AuthenticateResponse)
+            response = await self._once("Auth/Authenticate", request, rpc.AuthenticateResponse)
         except aio.AioRpcError as error:
-            raise UnavailableError(f"etcd refuses the user: {error.details()}") from error
-        self._token = answer.token
+            raise UnavailableError(f"etcd rejected the user: {error.details()}") from error
+        self._token = response.token
 
 
 class Watching:
@@ -202,19 +204,19 @@ class Watching:
         self._request = rpc.WatchRequest(create_request=create)
 
     async def batches(self) -> AsyncIterator[list[Change]]:
-        """Give changes in order. Raises CompactedError, UnavailableError."""
+        """Yield changes in order. Raises CompactedError, UnavailableError."""
         try:
             await self._call.write(self._request)
             while True:
-                answer = await self._call.read()
-                if answer is aio.EOF:
-                    raise UnavailableError("etcd ended the watch")
-                if answer.canceled:
-                    if answer.compact_revision:
-                        raise CompactedError(answer.compact_revision)
-                    raise UnavailableError(f"etcd ended the watch: {answer.cancel_reason}")
-                if not answer.created:
-                    yield [_change(event) for event in answer.events]
+                response = await self._call.read()
+                if response is aio.EOF:
+                    raise UnavailableError("etcd closed the watch")
+                if response.canceled:
+                    if response.compact_revision:
+                        raise CompactedError(response.compact_revision)
+                    raise UnavailableError(f"etcd closed the watch: {response.cancel_reason}")
+                if not response.created:
+                    yield [_change(event) for event in response.events]
         except aio.AioRpcError as error:
             self._on_failure()
             raise UnavailableError(f"etcd: {error.details()}") from error
@@ -235,7 +237,7 @@ def _change(event: Any) -> Change:
 
 
 def after(prefix: bytes) -> bytes:
-    """Give the end of the range of all keys with a prefix."""
+    """Return the end of the range of all keys with a prefix."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 

@@ -1,7 +1,7 @@
-"""Objects in etcd, seen through one watch: several servers, one history.
+"""Store in etcd, followed by one watch. Several servers share one history.
 
-The resourceVersion of an object is the revision of its last change, plus an offset where the
-objects came from another engine, so that versions never go back.
+The resourceVersion of an object is the revision of its last change. An offset is added if the
+objects came from another engine, so that versions never decrease.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ log = structlog.get_logger("gatehouse.apiserver")
 OFFSET = b"/offset"
 OBJECTS = b"/objects"
 PROGRESS_KEY = b"/internal/mark"
-"""A key that is written for the event that it makes."""
+"""Key that is written only to cause a watch event."""
 
 COMPACT_SECONDS = 300.0
 MARK_SECONDS = 0.02
-"""How long is waited for an event before one is made."""
+"""Seconds without an event after which one is caused by a write."""
 
 RETRY_SECONDS = 0.2
 VISIBLE_SECONDS = 10.0
-"""Longest time until a write of our own must come back through the watch."""
+"""Timeout in seconds until a write of this process must return through the watch."""
 
 
 class EtcdStore(Store):
-    """The store over an etcd."""
+    """Store in an etcd."""
 
     shared = True
 
@@ -57,14 +57,14 @@ class EtcdStore(Store):
         self._offset = 0
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = 0
-        self._asking: asyncio.Task[int] | None = None
-        self._next: asyncio.Task[int] | None = None
+        self._revision_request: asyncio.Task[int] | None = None
+        self._next_revision_request: asyncio.Task[int] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @classmethod
     async def open(cls, text: str, cipher: IdentityTransformer) -> Self:
-        """Connect and load everything. Raises ValueError, UnavailableError."""
+        """Connect and load all objects. Raises ValueError, UnavailableError."""
         address = addresses.parse(text)
         store = cls(Client(address), address.prefix, cipher)
         try:
@@ -74,7 +74,7 @@ class EtcdStore(Store):
             raise
         return store
 
-    # Writing.
+    # Writes.
 
     async def put(self, key: str, value: Object, expected: int) -> Entry:
         """Write an object, and wait until it is durable and visible."""
@@ -88,7 +88,7 @@ class EtcdStore(Store):
         return entries.entry(revision + self._offset, value)
 
     async def delete(self, key: str, expected: int) -> Entry:
-        """Remove an object, and wait until that is durable and visible."""
+        """Remove an object, and wait until the removal is durable and visible."""
         current = self.get(key)
         revision = await self._client.delete(self._key(key), self._remote_entry(expected))
         if revision is None or current is None or current.revision != expected:
@@ -104,37 +104,41 @@ class EtcdStore(Store):
 
     @contextlib.asynccontextmanager
     async def sync(self, key: str) -> AsyncIterator[None]:
-        """Wait for others of this process: of writers at once etcd would refuse all but one."""
-        lock = self._turns.get(key)
+        """Lock the key within this process: of concurrent writers etcd would reject all but one."""
+        lock = self._locks.get(key)
         if lock is None:
-            lock = self._turns[key] = asyncio.Lock()
+            lock = self._locks[key] = asyncio.Lock()
         async with lock:
             yield
 
-    # Reading.
+    # Reads.
 
     async def read_fresh(self) -> None:
-        """Ask for the newest revision and wait for it; callers that come together ask once."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._client.revision())
-            asked = self._asking
+        """Read the newest revision and wait until it is visible. Concurrent callers share a
+        request.
+        """
+        if self._revision_request is None or self._revision_request.done():
+            self._revision_request = asyncio.create_task(self._client.revision())
+            request = self._revision_request
         else:
-            # The question under way may have been answered before this call: ask another.
-            if self._next is None or self._next.done():
-                self._next = asyncio.create_task(self._request_progress(self._asking))
-            asked = self._next
-        await self._visible(await asyncio.shield(asked) + self._offset)
+            # The request in flight may have been answered before this call, so send another one.
+            if self._next_revision_request is None or self._next_revision_request.done():
+                self._next_revision_request = asyncio.create_task(
+                    self._request_progress(self._revision_request)
+                )
+            request = self._next_revision_request
+        await self._visible(await asyncio.shield(request) + self._offset)
 
     async def _request_progress(self, earlier: asyncio.Task[int]) -> int:
         await asyncio.wait({earlier})
         return await self._client.revision()
 
     async def check(self) -> None:
-        """Ask whether etcd answers."""
+        """Check that etcd responds."""
         await self._client.revision()
 
     async def close(self) -> None:
-        """End, with everything written."""
+        """Stop all tasks and close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -150,27 +154,27 @@ class EtcdStore(Store):
         done, _ = await asyncio.wait({future}, timeout=MARK_SECONDS)
         if done:
             return
-        # Somebody else's keys moved the revision: a key of ours makes the watch say where it is.
-        # (etcd's own notices of progress may run ahead of events before 3.4.25 and 3.5.8.)
+        # Other keys in etcd moved the revision. A write under our prefix makes the watch report it.
+        # (etcd's own progress notifications may run ahead of events before 3.4.25 and 3.5.8.)
         await self._client.touch(self._root + OBJECTS + PROGRESS_KEY)
         try:
             async with asyncio.timeout(VISIBLE_SECONDS):
                 await future
         except TimeoutError as error:
-            raise UnavailableError("etcd's watch is behind") from error
+            raise UnavailableError("timeout waiting for the watch of etcd") from error
 
-    def _reach(self, revision: int) -> None:
+    def _advance(self, revision: int) -> None:
         self.revision = max(self.revision, revision)
         while self._waiters and self._waiters[0][0] <= self.revision:
             future = heapq.heappop(self._waiters)[2]
             if not future.done():
                 future.set_result(None)
 
-    # Following.
+    # Watch.
 
     async def _start(self) -> None:
         await self._load_all()
-        # What the watch brings before this revision is the past; it makes the history.
+        # Watch events before this revision are history.
         mark = await self._client.touch(self._root + OBJECTS + PROGRESS_KEY)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._compact())]
         await self._visible(mark + self._offset)
@@ -194,7 +198,7 @@ class EtcdStore(Store):
         return entries.entry(revision + self._offset, decoded)
 
     async def _follow(self) -> None:
-        """Follow the changes for ever, from some way back so that watches can be resumed."""
+        """Follow changes until cancelled. Starts in the past, so that watches can be resumed."""
         loaded = self.revision - self._offset
         start = max(1, loaded - HISTORY + 1)
         while True:
@@ -203,20 +207,20 @@ class EtcdStore(Store):
             try:
                 async for changes in self._client.watch(self._root + OBJECTS, start).batches():
                     for change in changes:
-                        self._take(change)
+                        self._process_change(change)
                         start = change.revision + 1
-                    self._reach(start - 1 + self._offset)
+                    self._advance(start - 1 + self._offset)
             except CompactedError as error:
                 if start <= loaded:
                     start = error.revision
                     continue
-                log.warning("etcd forgot what was not seen yet; loading anew")
+                log.warning("etcd compacted unseen revisions, reloading all objects")
                 start = await self._reload()
             except UnavailableError as error:
-                log.warning("watch of etcd interrupted", error=str(error))
+                log.warning("etcd watch interrupted", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _take(self, change: Change) -> None:
+    def _process_change(self, change: Change) -> None:
         key = change.key[len(self._root + OBJECTS) :].decode()
         if key == PROGRESS_KEY.decode():
             return
@@ -224,16 +228,16 @@ class EtcdStore(Store):
         try:
             now = None if change.value is None else self._entry(key, change.value, change.revision)
             if revision > self.revision:
-                self._show(Event(revision, key, self.get(key), now))
+                self._publish(Event(revision, key, self.get(key), now))
                 return
-            # The past, before everything was loaded.
+            # History from before the objects were loaded.
             before = None
             if change.before is not None:
                 before = self._entry(key, change.before, change.before_revision)
         except EncryptionError as error:
             if revision > self.revision:
-                # Another server has a key that this one lacks: what it wrote cannot be served.
-                log.critical("a change cannot be read", error=str(error))
+                # Another server has a key that this one lacks, so its writes cannot be served.
+                log.critical("change cannot be decrypted, exiting", error=str(error))
                 os._exit(1)
             self._history.clear()
             self._horizon = revision
@@ -242,7 +246,7 @@ class EtcdStore(Store):
             self._history.append(Event(revision, key, before, now))
 
     async def _reload(self) -> int:
-        """Begin anew after a gap; whoever watches must do so as well."""
+        """Load all objects again after a gap. Watchers are cut off and must list again."""
         while True:
             try:
                 await self._load_all()
@@ -253,11 +257,11 @@ class EtcdStore(Store):
         for watching in list(self._watches.values()):
             for watch in list(watching):
                 watch.end()
-        self._reach(self.revision)
+        self._advance(self.revision)
         return self.revision - self._offset + 1
 
     async def _compact(self) -> None:
-        """Let etcd forget; any of the servers may do it, and doing it twice is nothing."""
+        """Compact etcd periodically. Every server does so; repeated compaction is harmless."""
         while True:
             target = self.revision - self._offset - HISTORY
             await asyncio.sleep(COMPACT_SECONDS)

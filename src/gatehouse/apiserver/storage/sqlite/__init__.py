@@ -1,1 +1,3 @@
-"""The engine for one process: :mod:`log` lies on disk, :mod:`store` writes through to it."""
+"""Storage engine for one process: :mod:`log` on disk, and :mod:`store`, which writes through to it.
+Never here: the meaning of objects.
+"""

@@ -1,4 +1,4 @@
-"""The log on disk: SQLite in WAL mode, one writer thread, many writes to a commit."""
+"""Log on disk: SQLite in WAL mode, one writer thread, batched commits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 BATCH = 256
-"""Most writes in one transaction: with synchronous=FULL a commit costs as much as one write."""
+"""Maximum writes per transaction. With synchronous=FULL a commit costs as much as one write."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -21,9 +21,9 @@ class Row(msgspec.Struct, frozen=True):
     revision: int
     key: str
     created: int
-    """Revision at which this life of the key began."""
+    """Revision at which the key was last created."""
     value: bytes | None
-    """None: deleted."""
+    """None for a deletion."""
 
 
 _SCHEMA = """
@@ -52,10 +52,10 @@ OnCommit = Callable[[list[Any], Exception | None], None]
 
 
 class Log:
-    """The log. ``append`` is called from one thread only.
+    """Append-only log. `append` must be called from one thread only.
 
-    ``on_commit`` is called in the writer's thread with the tokens of all writes of a transaction,
-    in order, and the error if it failed.
+    `on_commit` is called in the writer thread with the tokens of all writes of a transaction, in
+    order, and the error if it failed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,16 +69,16 @@ class Log:
         self._thread.start()
 
     def newest(self) -> list[Row]:
-        """Give the newest revision of every key, tombstones included."""
+        """Return the newest revision of every key, tombstones included."""
         return list(self._rows(_NEWEST, ()))
 
     def since(self, revision: int) -> list[Row]:
-        """Give every revision after ``revision``, in order."""
+        """Return every revision after `revision`, in order."""
         query = "SELECT revision, key, created, value FROM log WHERE revision > ? ORDER BY revision"
         return list(self._rows(query, (revision,)))
 
     def facts(self) -> tuple[int, int]:
-        """Give the last revision and the one up to which the log was compacted."""
+        """Return the last revision, and the revision up to which the log was compacted."""
         connection = self._connect()
         try:
             stored = dict(connection.execute("SELECT name, value FROM facts").fetchall())
@@ -89,15 +89,15 @@ class Log:
         return max(last, compacted), compacted
 
     def append(self, row: Row, token: Any) -> None:
-        """Write a revision; ``on_commit`` is given ``token`` when it is on disk."""
+        """Write a revision. `on_commit` receives `token` when it is on disk."""
         self._queue.put((row, token))
 
     def compact(self, revision: int) -> None:
-        """Forget what was superseded at ``revision``."""
+        """Delete revisions that were superseded at `revision`."""
         self._queue.put((revision, None))
 
     def close(self) -> None:
-        """Write what is waiting, and end."""
+        """Complete queued writes and stop the writer thread."""
         self._queue.put(None)
         self._thread.join()
 

@@ -1,8 +1,8 @@
-"""Objects written through to the log.
+"""Store that writes through to the log.
 
-A write gets its revision at once, so that writes order themselves without locks; readers and
-watches see it when it is on disk, and its caller is answered then. A log that cannot be written
-ends the process: nothing may be acknowledged any more.
+A write gets its revision immediately, so that writes are ordered without locks. Readers and watches
+see it when it is on disk, and its caller is answered then. If the log cannot be written, the
+process exits, because no write may be acknowledged then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Pending = tuple[Event, "asyncio.Future[None]"]
 
 
 class SqliteStore(Store):
-    """The store over a :class:`Log`."""
+    """Store over a :class:`Log`."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class SqliteStore(Store):
                     self.stale.append(row.key)
                 self._load(row.key, self._entry(row))
         self._horizon = self.revision
-        self._remember()
+        self._load_history()
 
     def latest(self, key: str) -> Entry | None:
-        """Give an object as the write before left it, be that on disk or not."""
+        """Return an object after its latest write, whether that is on disk or not."""
         if key in self._latest:
             return self._latest[key]
         return self.get(key)
@@ -72,7 +72,7 @@ class SqliteStore(Store):
         return entry
 
     async def delete(self, key: str, expected: int) -> Entry:
-        """Remove an object, and wait until that is durable and visible."""
+        """Remove an object, and wait until the removal is durable and visible."""
         current = self.latest(key)
         if current is None or current.revision != expected:
             raise MismatchError(key)
@@ -82,27 +82,27 @@ class SqliteStore(Store):
         return entries.removed(current, revision)
 
     async def close(self) -> None:
-        """End, with everything written."""
+        """Complete queued writes and close the log."""
         await asyncio.to_thread(self._log.close)
         self._on_close()
 
     async def check(self) -> None:
-        """Nothing to ask: a log that fails ends the process."""
+        """Do nothing: a failing log ends the process."""
 
     def _entry(self, row: Row) -> Entry:
         assert row.value is not None
         data = self._cipher.decrypt(row.key, row.value)
         return Entry(row.revision, msgspec.json.decode(data), data)
 
-    def _remember(self) -> None:
-        """Load the recent past, so that watches go on across a restart."""
+    def _load_history(self) -> None:
+        """Load the recent history, so that watches continue across a restart."""
         start = max(self._compacted, self.revision - HISTORY)
         known: dict[str, Entry] = {}
         for row in self._log.since(0):
             try:
                 now = None if row.value is None else self._entry(row)
             except EncryptionError:
-                # Sealed with a key that is gone: the past begins after it.
+                # Encrypted with a removed key, so history starts after it.
                 start = max(start, row.revision)
                 self._history.clear()
                 known.pop(row.key, None)
@@ -123,7 +123,7 @@ class SqliteStore(Store):
         value = self._cipher.encrypt(event.key, event.now.data) if event.now else None
         done: asyncio.Future[None] = self._loop.create_future()
         self._log.append(Row(event.revision, event.key, created, value), (event, done))
-        # A caller that goes away must not make a write that is on its way look undone.
+        # Cancellation of the caller must not interrupt a write in progress.
         await asyncio.shield(done)
 
     def _committed(self, pending: list[Pending], error: Exception | None) -> None:
@@ -131,13 +131,13 @@ class SqliteStore(Store):
 
     def _written(self, pending: list[Pending], error: Exception | None) -> None:
         if error is not None:
-            log.critical("log not writable", error=str(error))
+            log.critical("storage log not writable, exiting", error=str(error))
             sys.stderr.flush()
             os._exit(1)
         for event, done in pending:
             if self._latest.get(event.key) is event.now:
                 self._latest.pop(event.key, None)
-            self._show(event)
+            self._publish(event)
             if not done.done():
                 done.set_result(None)
         self._compact_sometimes(len(pending))
@@ -149,4 +149,4 @@ class SqliteStore(Store):
         self._since_compaction = 0
         target = self.revision - HISTORY
         self._log.compact(target)
-        log.info("compacted", revision=target)
+        log.info("storage compacted", revision=target)

@@ -1,15 +1,24 @@
-"""Envoy: the IR as xDS resources.
+"""Back end for Envoy: IR to xDS resources.
 
-Reading order: :mod:`generate` (which resources), :mod:`listeners` (ports and filter chains),
-:mod:`connections` (how HTTP is spoken to clients), :mod:`scopes` (one virtual host), :mod:`routes`
-with :mod:`matching`, :mod:`actions`, :mod:`rewriting`, :mod:`headers` and :mod:`cors` (one route),
-:mod:`guards` (what stands before it) with :mod:`authentication` and :mod:`authenticating`,
-:mod:`clusters`, :mod:`secrets`, :mod:`streams`.
-Kube-apiservers are a room of their own, :mod:`kubernetes`.
+Reading order:
+- :mod:`generator`: fragments of resources, regenerated when their inputs change; :mod:`fragments`.
+- :mod:`listeners` with :mod:`filter_chains`: ports; :mod:`connection_manager`: HTTP towards
+  clients, with :mod:`client_ip`, :mod:`compression` and :mod:`challenges`.
+- :mod:`virtual_hosts`, :mod:`scoped_routes`: virtual hosts; :mod:`routes` with :mod:`route_match`,
+  :mod:`actions`, :mod:`rewriting`, :mod:`headers`, :mod:`cors`, :mod:`retries`, :mod:`mirrors`,
+  :mod:`load_balancing` and :mod:`session_persistence`: one route; :mod:`route_context`: their
+  shared types.
+- :mod:`route_filters`: filters before the action, with :mod:`authentication`, :mod:`ext_authz`,
+  :mod:`claim_headers` and :mod:`rate_limits`.
+- :mod:`clusters`, :mod:`secrets` with :mod:`secret_names`.
+- :mod:`l4`: L4 listeners; :mod:`dynamic_clusters`, :mod:`dynamic_cluster_resources`,
+  :mod:`proxy_protocol`: connections whose cluster is selected by name.
+- :mod:`kube_apiserver`: kube-apiservers behind a gateway.
 
-Values from objects are checked and escaped in :mod:`quoting` alone, names come from :mod:`names`
-alone. What a connection depends on never changes with routes: all filters stand in every chain and
-do nothing until a route gives them work. Never here: I/O, Kubernetes, YAML.
+Only :mod:`quoting` checks and escapes values, only :mod:`names` forms names; :mod:`protobufs` has
+common message parts, :mod:`unsupported` the format of findings, :mod:`capabilities` what an Envoy
+and its agent can do. Configuration of connections never depends on routes: all filters are in every
+chain and do nothing until a route configures them. Never here: I/O, Kubernetes, YAML.
 """
 
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities

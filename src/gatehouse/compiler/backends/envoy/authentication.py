@@ -1,6 +1,6 @@
-"""Authentication: passwords and signed tokens, checked by filters that a route brings itself.
+"""Authentication: passwords and signed tokens, checked by filters that a route adds.
 
-Users of a provider are :mod:`authenticating`'s.
+OpenID Connect is in :mod:`ext_authz`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from gatehouse.compiler.ir import http
 
 _PLAIN = "{PLAIN}"
 _HASH = "{SHA}"
-_KNOWN = f"Envoy knows passwords as {_HASH} and {_PLAIN} only"
+_KNOWN = f"Envoy supports only {_HASH} and {_PLAIN} passwords"
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 _MEMBERS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x"), "oct": ("k",)}
-"""Of keys (RFC 7518, 6; RFC 8037, 2)."""
+"""Required members of keys by type (RFC 7518, 6; RFC 8037, 2)."""
 
 _Principal = rbac_pb2.Principal
 
@@ -45,9 +45,9 @@ class _KeySet(msgspec.Struct):
 
 
 def guard(context: Context, route: http.Route) -> list[Any]:
-    """Give the filters that let nobody else in. Raises UnwritableError."""
+    """Return the filters that reject unauthenticated requests. Raises InvalidValueError."""
     match route.authentication:
-        case ir.Basic() if asks(context, route):
+        case ir.Basic() if uses_authenticator(context, route):
             return [ext_authz.passwords(route.authentication)]
         case ir.Basic():
             return [_basic(context, route.authentication)]
@@ -59,7 +59,7 @@ def guard(context: Context, route: http.Route) -> list[Any]:
 
 
 def claims_by_header(route: http.Route) -> dict[str, str]:
-    """Give the claims that backends are told, by their headers. Raises UnwritableError."""
+    """Return the claims passed to backends, by header. Raises InvalidValueError."""
     if not isinstance(route.authentication, ir.Jwt):
         return {}
     return {
@@ -70,55 +70,55 @@ def claims_by_header(route: http.Route) -> dict[str, str]:
     }
 
 
-def asks(context: Context, route: http.Route) -> bool:
-    """Whether an authenticator is asked about a route's requests."""
-    wanted = route.authentication
-    if isinstance(wanted, ir.Basic):
-        lines = _lines(context, wanted)
+def uses_authenticator(context: Context, route: http.Route) -> bool:
+    """Return whether an authenticator checks the requests of a route."""
+    authentication = route.authentication
+    if isinstance(authentication, ir.Basic):
+        lines = _lines(context, authentication)
         return context.capabilities.authenticators and len(_users(lines)) < len(lines)
-    return isinstance(wanted, ir.Oidc)
+    return isinstance(authentication, ir.Oidc)
 
 
 def unsupported(context: Context, route: http.Route) -> list[str]:
-    """Say whom Envoy cannot know."""
-    wanted = route.authentication
-    if not isinstance(wanted, ir.Basic) or asks(context, route):
+    """Return the users whose passwords Envoy does not support."""
+    authentication = route.authentication
+    if not isinstance(authentication, ir.Basic) or uses_authenticator(context, route):
         return []
-    lines = _lines(context, wanted)
+    lines = _lines(context, authentication)
     others = len(lines) - len(_users(lines))
     if not others or others == len(lines):
         return []
-    why = f"{others} of the users cannot log in: {_KNOWN}"
-    return [left_out("AuthenticationFilter", _named(wanted), "basic.secretRef", why)]
+    why = f"users that cannot log in: {others}. {_KNOWN}"
+    return [left_out("AuthenticationFilter", _named(authentication), "basic.secretRef", why)]
 
 
 def holds_secrets(route: http.Route) -> bool:
-    """Whether what is made for a route has passwords or keys in it."""
+    """Return whether the resources of a route contain passwords or keys."""
     return isinstance(route.authentication, ir.Basic | ir.Jwt)
 
 
-def _named(wanted: ir.Basic | ir.Jwt) -> list[str]:
-    return [wanted.filter] if wanted.filter else []
+def _named(authentication: ir.Basic | ir.Jwt) -> list[str]:
+    return [authentication.filter] if authentication.filter else []
 
 
-def _lines(context: Context, wanted: ir.Basic) -> list[str]:
-    found = context.secrets.get(wanted.users)
-    text = found.content.reveal().decode(errors="replace") if found is not None else ""
+def _lines(context: Context, basic: ir.Basic) -> list[str]:
+    secret = context.secrets.get(basic.users)
+    text = secret.content.reveal().decode(errors="replace") if secret is not None else ""
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def _users(lines: list[str]) -> dict[str, str]:
-    """Give the hash of every user that Envoy can know; of several of one name the first."""
-    found: dict[str, str] = {}
+    """Return the supported password hash of every user; of duplicate names the first."""
+    hashes: dict[str, str] = {}
     for line in lines:
         name, _, hashed = line.partition(":")
         if hashed.startswith(_PLAIN):
             digest = hashlib.sha1(hashed.removeprefix(_PLAIN).encode()).digest()  # noqa: S324
             hashed = f"{_HASH}{base64.b64encode(digest).decode()}"
         if name and hashed.startswith(_HASH) and _is_sha1(hashed.removeprefix(_HASH)):
-            found.setdefault(name, hashed)
-    return found
+            hashes.setdefault(name, hashed)
+    return hashes
 
 
 def _is_sha1(text: str) -> bool:
@@ -128,43 +128,43 @@ def _is_sha1(text: str) -> bool:
         return False
 
 
-def _basic(context: Context, wanted: ir.Basic) -> Any:
-    users = _users(_lines(context, wanted))
+def _basic(context: Context, basic: ir.Basic) -> Any:
+    users = _users(_lines(context, basic))
     if not users:
-        why = f"{_KNOWN}, and there is none"
+        why = f"no user has a supported password: {_KNOWN}"
         raise InvalidValueError(
-            left_out("AuthenticationFilter", _named(wanted), "basic.secretRef", why)
+            left_out("AuthenticationFilter", _named(basic), "basic.secretRef", why)
         )
     text = "".join(f"{name}:{hashed}\n" for name, hashed in users.items())
-    made = basic_auth_pb2.BasicAuth(users=base_pb2.DataSource(inline_string=quoting.lines(text)))
-    return _extension("envoy.filters.http.basic_auth", made)
+    proto = basic_auth_pb2.BasicAuth(users=base_pb2.DataSource(inline_string=quoting.lines(text)))
+    return _extension("envoy.filters.http.basic_auth", proto)
 
 
-def _tokens(context: Context, wanted: ir.Jwt) -> list[Any]:
-    found = context.secrets.get(wanted.keys)
-    keys = _usable(found.content.reveal()) if found is not None else []
+def _tokens(context: Context, jwt: ir.Jwt) -> list[Any]:
+    secret = context.secrets.get(jwt.keys)
+    keys = _usable(secret.content.reveal()) if secret is not None else []
     if not keys:
-        why = "there are no keys that Envoy knows"
-        raise InvalidValueError(left_out("AuthenticationFilter", _named(wanted), "jwt", why))
+        why = "no key of a type that Envoy supports"
+        raise InvalidValueError(left_out("AuthenticationFilter", _named(jwt), "jwt", why))
     provider = config_pb2.JwtProvider(
         local_jwks=base_pb2.DataSource(inline_bytes=msgspec.json.encode({"keys": keys})),
         forward=True,
         require_expiration=True,
-        # None is not to be had: without a word it would be a minute.
-        clock_skew_seconds=max(1, math.ceil(wanted.leeway)),
+        # Zero is not possible: the default would be a minute.
+        clock_skew_seconds=max(1, math.ceil(jwt.leeway)),
         payload_in_metadata=claim_headers.PAYLOAD,
     )
-    made = config_pb2.JwtAuthentication(providers={"keys": provider})
-    rule = made.rules.add(match=components.RouteMatch(prefix="/"))
+    proto = config_pb2.JwtAuthentication(providers={"keys": provider})
+    rule = proto.rules.add(match=components.RouteMatch(prefix="/"))
     rule.requires.provider_name = "keys"
-    filters = [_extension(claim_headers.METADATA, made)]
-    if wanted.authorization.requirements:
-        filters.append(_extension("envoy.filters.http.rbac", _authorized(wanted.authorization)))
+    filters = [_extension(claim_headers.METADATA, proto)]
+    if jwt.authorization.requirements:
+        filters.append(_extension("envoy.filters.http.rbac", _authorized(jwt.authorization)))
     return filters
 
 
 def _usable(text: bytes) -> list[dict[str, Any]]:
-    """Give the keys of a set that have what their kind must have; Envoy refuses a set of none."""
+    """Return the valid keys of a set. Envoy rejects a set without any."""
     try:
         keys = msgspec.json.decode(text, type=_KeySet).keys
     except msgspec.DecodeError:
@@ -181,35 +181,35 @@ def _extension(name: str, message: Any) -> Any:
     return extension_pb2.TypedExtensionConfig(name=name, typed_config=packed(message))
 
 
-def _authorized(wanted: ir.Authorization) -> Any:
-    each = [
-        _combined([_claim(claim) for claim in rule.claims], every=rule.every)
-        for rule in wanted.requirements
+def _authorized(authorization: ir.Authorization) -> Any:
+    requirements = [
+        _combined([_claim(claim) for claim in requirement.claims], every=requirement.every)
+        for requirement in authorization.requirements
     ]
     policy = rbac_pb2.Policy(
         permissions=[rbac_pb2.Permission(any=True)],
-        principals=[_combined(each, every=wanted.every)],
+        principals=[_combined(requirements, every=authorization.every)],
     )
     return filter_pb2.RBAC(rules=rbac_pb2.RBAC(policies={"claims": policy}))
 
 
-def _combined(each: list[Any], *, every: bool) -> Any:
-    if not each:
+def _combined(principals: list[Any], *, every: bool) -> Any:
+    if not principals:
         return _Principal(any=True)
-    found = _Principal.Set(ids=each)
-    return _Principal(and_ids=found) if every else _Principal(or_ids=found)
+    ids = _Principal.Set(ids=principals)
+    return _Principal(and_ids=ids) if every else _Principal(or_ids=ids)
 
 
 def _claim(claim: ir.Claim) -> Any:
-    """Ask for one of a claim's values; of a list each entry counts."""
+    """Match one of a claim's values; of a list each entry counts."""
     if not claim.values:
         return _metadata(claim, value_pb2.ValueMatcher(present_match=True))
-    asked = []
+    matchers = []
     for value in claim.values:
         for matcher in _values(value, regex=claim.regex):
-            among = value_pb2.ListMatcher(one_of=matcher)
-            asked += [matcher, value_pb2.ValueMatcher(list_match=among)]
-    return _combined([_metadata(claim, each) for each in asked], every=False)
+            list_matcher = value_pb2.ListMatcher(one_of=matcher)
+            matchers += [matcher, value_pb2.ValueMatcher(list_match=list_matcher)]
+    return _combined([_metadata(claim, value_matcher) for value_matcher in matchers], every=False)
 
 
 def _values(value: str, *, regex: bool) -> list[Any]:
@@ -217,12 +217,12 @@ def _values(value: str, *, regex: bool) -> list[Any]:
         text = string_pb2.StringMatcher(safe_regex=quoting.pattern(value))
         return [value_pb2.ValueMatcher(string_match=text)]
     exact = string_pb2.StringMatcher(exact=quoting.text(value))
-    found = [value_pb2.ValueMatcher(string_match=exact)]
+    matchers = [value_pb2.ValueMatcher(string_match=exact)]
     if value in ("true", "false"):
-        found.append(value_pb2.ValueMatcher(bool_match=value == "true"))
+        matchers.append(value_pb2.ValueMatcher(bool_match=value == "true"))
     if _NUMBER.fullmatch(value):
-        found.append(value_pb2.ValueMatcher(double_match={"exact": float(value)}))
-    return found
+        matchers.append(value_pb2.ValueMatcher(double_match={"exact": float(value)}))
+    return matchers
 
 
 def _metadata(claim: ir.Claim, value: Any) -> Any:

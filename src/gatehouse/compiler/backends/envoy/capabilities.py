@@ -1,4 +1,4 @@
-"""What a particular Envoy has around it."""
+"""Capabilities of an Envoy and its agent."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import msgspec
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """Of one Envoy and its agent."""
+    """Capabilities of one Envoy and its agent."""
 
     system_trust: str = "/etc/ssl/certs/ca-certificates.crt"
-    """The file of the authorities that everybody trusts, where Envoy runs."""
+    """File of the CA certificates of the system where Envoy runs."""
     authenticators: bool = False
-    """Whether its agent runs an authenticator where routes need one."""
+    """Whether the agent runs an authenticator for routes that need one."""

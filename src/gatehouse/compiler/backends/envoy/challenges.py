@@ -1,7 +1,7 @@
-"""How clients are asked for passwords or tokens: with the realm that an AuthenticationFilter names.
+"""``WWW-Authenticate`` challenges with the realm of an AuthenticationFilter.
 
-Envoy's filters name the URL. Answers that Envoy makes itself are edited in every connection
-manager alike, by what a route has in its metadata.
+Envoy's filters use the URL as realm. Every connection manager edits Envoy's local replies alike,
+with a value from the metadata of the route.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _UNAUTHORIZED = 401
 
 
 def replies() -> Any:
-    """Give how answers of Envoy's own are edited."""
-    made = manager_pb2.LocalReplyConfig()
-    mapper = made.mappers.add()
+    """Return the local reply configuration that sets the challenge."""
+    proto = manager_pb2.LocalReplyConfig()
+    mapper = proto.mappers.add()
     comparison = mapper.filter.status_code_filter.comparison
     comparison.op = accesslog_pb2.ComparisonFilter.EQ
     comparison.value.default_value = _UNAUTHORIZED
@@ -38,12 +38,12 @@ def replies() -> Any:
             append_action=base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS,
         )
     )
-    return made
+    return proto
 
 
-def apply(made: Any, wanted: ir.Authentication | None) -> None:
-    """Write into a route what clients are asked with. Raises UnwritableError."""
-    match wanted:
+def apply(proto: Any, authentication: ir.Authentication | None) -> None:
+    """Write the challenge of a route into its metadata. Raises InvalidValueError."""
+    match authentication:
         case ir.Basic(realm):
             scheme = "Basic"
         case ir.Jwt(realm):
@@ -52,4 +52,4 @@ def apply(made: Any, wanted: ir.Authentication | None) -> None:
             return
     quoted = re.sub(r'(["\\])', r"\\\1", quoting.text(realm))
     value = f'{scheme} realm="{quoted}"'
-    made.metadata.filter_metadata[_METADATA].update({"value": value})
+    proto.metadata.filter_metadata[_METADATA].update({"value": value})

@@ -1,7 +1,8 @@
-"""Claims of signed tokens that backends are told in headers, as NGINX tells them.
+"""Headers with claims of signed tokens for backends, in the same format as NGINX.
 
-The filter that checks tokens could do it, but writes lists in base64 and takes dots in a claim's
-name for steps into it. One script, without any code for routes that do not name it.
+The filter that checks tokens could set them, but it writes lists in base64 and treats dots in a
+claim's name as path separators. One script serves all routes and does nothing for routes that do
+not configure it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ FILTER = "gh.claims"
 
 METADATA = "envoy.filters.http.jwt_authn"
 PAYLOAD = "payload"
-"""Where the claims of a token are once it was checked."""
+"""Metadata key of the claims of a verified token."""
 
 _NAME = "claims"
 
@@ -66,12 +67,12 @@ end
 
 
 def filter_of() -> Any:
-    """Give the filter, which does nothing until a route says what."""
+    """Return the filter, which does nothing until a route configures it."""
     return lua_pb2.Lua(source_codes={_NAME: base_pb2.DataSource(inline_string=_SCRIPT)})
 
 
 def per_route_config(claims: Mapping[str, str]) -> Any:
-    """Give the filter's configuration for a route: names of claims, by the header for each."""
-    made = lua_pb2.LuaPerRoute(name=_NAME)
-    made.filter_context.update({"headers": dict(claims)})
-    return packed(made)
+    """Return the filter's configuration for a route: names of claims by header."""
+    proto = lua_pb2.LuaPerRoute(name=_NAME)
+    proto.filter_context.update({"headers": dict(claims)})
+    return packed(proto)

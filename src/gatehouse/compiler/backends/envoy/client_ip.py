@@ -1,4 +1,4 @@
-"""Who clients are: their address, and what backends are told of it."""
+"""Client addresses: where they come from, and whether backends receive them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth
 from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
-_EVERYBODY = {"0.0.0.0/0", "::/0"}
-_NOBODY = ("0.0.0.0/32",)
-"""No connection comes from this address, and an empty list of ranges stands for all addresses."""
+_ALL_NETWORKS = {"0.0.0.0/0", "::/0"}
+_NO_NETWORK = ("0.0.0.0/32",)
+"""Matches no connection; an empty list of ranges would match all addresses."""
 
 
-def apply(made: Any, edge: DataPlaneSettings) -> None:
-    """Write into a connection manager whose address counts, and whether backends are told."""
-    untold = bool({"x-forwarded-for", "*"} & {*edge.removed_headers})
-    known = edge.client_address
-    # Envoy takes an empty list for all addresses.
-    if known is None or known.source != "x-forwarded-for" or not known.trusted:
-        made.use_remote_address.value = True
-        made.skip_xff_append = untold
+def apply(proto: Any, edge: DataPlaneSettings) -> None:
+    """Write the source of the client address, and whether X-Forwarded-For is sent to backends."""
+    skip_append = bool({"x-forwarded-for", "*"} & {*edge.removed_headers})
+    client_address = edge.client_address
+    # Envoy treats an empty list as all addresses.
+    if (
+        client_address is None
+        or client_address.source != "x-forwarded-for"
+        or not client_address.trusted
+    ):
+        proto.use_remote_address.value = True
+        proto.skip_xff_append = skip_append
         return
-    made.use_remote_address.value = False
-    trusted = xff_pb2.XffTrustedCidrs(cidrs=[network(each) for each in known.trusted])
-    detection = xff_pb2.XffConfig(xff_trusted_cidrs=trusted, skip_xff_append=truth(untold))
-    made.original_ip_detection_extensions.append(
+    proto.use_remote_address.value = False
+    trusted = xff_pb2.XffTrustedCidrs(cidrs=[network(each) for each in client_address.trusted])
+    detection = xff_pb2.XffConfig(xff_trusted_cidrs=trusted, skip_xff_append=truth(skip_append))
+    proto.original_ip_detection_extensions.append(
         extension_pb2.TypedExtensionConfig(
             name="envoy.http.original_ip_detection.xff", typed_config=packed(detection)
         )
@@ -39,9 +43,9 @@ def apply(made: Any, edge: DataPlaneSettings) -> None:
 
 
 def listener_filters(edge: DataPlaneSettings) -> list[Any]:
-    """Give what reads the address that a connection begins with, if it begins with one."""
-    known = edge.client_address
-    if known is None or known.source != "proxy-protocol":
+    """Return the listener filter that reads a PROXY protocol header, if it is the source."""
+    client_address = edge.client_address
+    if client_address is None or client_address.source != "proxy-protocol":
         return []
     return [
         listener_components_pb2.ListenerFilter(
@@ -52,17 +56,21 @@ def listener_filters(edge: DataPlaneSettings) -> list[Any]:
 
 
 def admit(listener: Any, edge: DataPlaneSettings) -> None:
-    """Limit a listener to trusted proxies where the PROXY protocol says who a client is.
+    """Restrict a listener to trusted proxies if the client address comes from the PROXY protocol.
 
-    Envoy replaces the address of every connection that begins with a header, so that one from
-    another address must not find a filter chain. Raises UnwritableError.
+    Envoy replaces the address of every connection that starts with a header, so that connections
+    from other peers must not match a filter chain. Raises InvalidValueError.
     """
-    known = edge.client_address
-    if known is None or known.source != "proxy-protocol" or {*known.trusted} >= _EVERYBODY:
+    client_address = edge.client_address
+    if (
+        client_address is None
+        or client_address.source != "proxy-protocol"
+        or {*client_address.trusted} >= _ALL_NETWORKS
+    ):
         return
-    trusted = [network(each) for each in known.trusted or _NOBODY]
+    trusted = [network(each) for each in client_address.trusted or _NO_NETWORK]
     if listener.HasField("default_filter_chain"):
-        # A default chain has no condition.
+        # A default chain has no match conditions.
         listener.filter_chains.append(listener.default_filter_chain)
         listener.ClearField("default_filter_chain")
     for chain in listener.filter_chains:
@@ -70,18 +78,18 @@ def admit(listener: Any, edge: DataPlaneSettings) -> None:
 
 
 def unsupported(edge: DataPlaneSettings) -> list[str]:
-    """Say what of the edge Envoy leaves out."""
+    """Return the settings of the data plane that Envoy does not support."""
     if not edge.server_tokens:
         return []
-    return ["NginxProxy: spec.serverTokens: Envoy does not say its version"]
+    return ["NginxProxy: spec.serverTokens: not supported by Envoy"]
 
 
 def network(text: str) -> Any:
-    """Write an address or a network. Raises UnwritableError."""
+    """Build a CIDR range from an address or a network. Raises InvalidValueError."""
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError as error:
-        raise InvalidValueError("a trusted address is neither an address nor a network") from error
+        raise InvalidValueError("trusted address must be an IP address or a CIDR range") from error
     return address_pb2.CidrRange(
         address_prefix=str(network.network_address), prefix_len=number(network.prefixlen)
     )

@@ -1,4 +1,4 @@
-"""Clusters: how backends are spoken to. Their endpoints are resources of their own."""
+"""Clusters: protocol, TLS and settings of backends. Endpoints are separate resources."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, Resource
 
 CONNECT_TIMEOUT_SECONDS = 5.0
-"""Seconds."""
+"""Timeout of a connection attempt in seconds."""
 
 IDLE_TIMEOUT_SECONDS = 60.0
-"""Seconds that a connection is kept without a request: backends end theirs about then."""
+"""Idle timeout of connections in seconds: backends close theirs after about as long."""
 
 _UNLIMITED = 2**32 - 1
 _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _Options = http_pb2.HttpProtocolOptions
 
 
-def cluster(found: ir.Cluster, capabilities: Capabilities, name: str = "") -> Resource:
-    """Give a cluster, under another name if there is one."""
-    made = base(name or found.name)
-    made.lb_policy = load_balancing.policy(found.settings)
-    if found.tls is not None:
-        made.transport_socket.CopyFrom(_tls(found, found.tls, capabilities))
-    if found.protocol not in ("tcp", "udp"):
-        made.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(found)))
-    if found.protocol == "tcp":
-        dynamic_clusters.set_tcp_keepalive(made)
-    return Resource.make(CLUSTER, made.name, written(made))
+def cluster(source: ir.Cluster, capabilities: Capabilities, name: str = "") -> Resource:
+    """Build a cluster, under another name if ``name`` is given."""
+    proto = base(name or source.name)
+    proto.lb_policy = load_balancing.policy(source.settings)
+    if source.tls is not None:
+        proto.transport_socket.CopyFrom(_tls(source, source.tls, capabilities))
+    if source.protocol not in ("tcp", "udp"):
+        proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(source)))
+    if source.protocol == "tcp":
+        dynamic_clusters.set_tcp_keepalive(proto)
+    return Resource.make(CLUSTER, proto.name, written(proto))
 
 
 def base(name: str) -> Any:
-    """Give what all clusters have."""
-    made = cluster_pb2.Cluster(
+    """Return a cluster with the settings that all clusters have in common."""
+    proto = cluster_pb2.Cluster(
         name=name,
         type=cluster_pb2.Cluster.EDS,
         eds_cluster_config=cluster_pb2.Cluster.EdsClusterConfig(eds_config=ads()),
         connect_timeout=quoting.seconds(CONNECT_TIMEOUT_SECONDS),
     )
-    # Envoy would answer 503 from the 1,025th request on that is under way.
+    # By default Envoy answers 503 from the 1,025th concurrent request on.
     unlimited = number(_UNLIMITED)
-    made.circuit_breakers.thresholds.append(
+    proto.circuit_breakers.thresholds.append(
         circuit_breaker_pb2.CircuitBreakers.Thresholds(
             max_connections=unlimited,
             max_pending_requests=unlimited,
@@ -67,54 +67,54 @@ def base(name: str) -> Any:
             max_retries=unlimited,
         )
     )
-    return made
+    return proto
 
 
-def set_idle_timeout(made: Any, idle: float) -> None:
-    """Keep a cluster's connections for HTTP/1.1 without a request for so many seconds."""
+def set_idle_timeout(proto: Any, idle: float) -> None:
+    """Set the idle timeout in seconds of a cluster's HTTP/1.1 connections."""
     options = _Options()
     options.explicit_http_config.http_protocol_options.CopyFrom(protocol_pb2.Http1ProtocolOptions())
     options.common_http_protocol_options.idle_timeout.CopyFrom(quoting.seconds(idle))
-    made.typed_extension_protocol_options[_HTTP].CopyFrom(packed(options))
+    proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(options))
 
 
-def endpoints(found: ir.Cluster, name: str = "") -> Resource:
-    """Give where a cluster answers, under another name if there is one."""
-    locality = components.LocalityLbEndpoints(lb_endpoints=lb_endpoints(found.endpoints))
-    return assignment(name or found.name, [locality] if found.endpoints else [])
+def endpoints(source: ir.Cluster, name: str = "") -> Resource:
+    """Build the endpoints of a cluster, under another name if ``name`` is given."""
+    locality = components.LocalityLbEndpoints(lb_endpoints=lb_endpoints(source.endpoints))
+    return assignment(name or source.name, [locality] if source.endpoints else [])
 
 
-def lb_endpoints(found: Iterable[ir.Endpoint]) -> list[Any]:
-    """Give endpoints as hosts."""
+def lb_endpoints(endpoints: Iterable[ir.Endpoint]) -> list[Any]:
+    """Return endpoints in Envoy's format."""
     return [
         components.LbEndpoint(
-            endpoint=components.Endpoint(address=address(each.address, each.port))
+            endpoint=components.Endpoint(address=address(endpoint.address, endpoint.port))
         )
-        for each in found
+        for endpoint in endpoints
     ]
 
 
 def assignment(name: str, localities: list[Any], dropped: float = 0.0) -> Resource:
-    """Give the endpoints of a name. ``dropped``: the share that goes nowhere."""
-    made = endpoint_pb2.ClusterLoadAssignment(cluster_name=name, endpoints=localities)
+    """Build the endpoints of a name. ``dropped``: the share (0 to 1) of requests to drop."""
+    proto = endpoint_pb2.ClusterLoadAssignment(cluster_name=name, endpoints=localities)
     if dropped:
-        drop = made.policy.drop_overloads.add(category="nowhere")
+        drop = proto.policy.drop_overloads.add(category="nowhere")
         drop.drop_percentage.numerator = round(dropped * 1_000_000)
         drop.drop_percentage.denominator = 2
-    return Resource.make(ENDPOINTS, name, written(made))
+    return Resource.make(ENDPOINTS, name, written(proto))
 
 
-def _http(found: ir.Cluster) -> Any:
-    made = _Options()
-    if found.protocol == "http":
-        made.explicit_http_config.http_protocol_options.CopyFrom(
+def _http(source: ir.Cluster) -> Any:
+    proto = _Options()
+    if source.protocol == "http":
+        proto.explicit_http_config.http_protocol_options.CopyFrom(
             protocol_pb2.Http1ProtocolOptions()
         )
     else:
-        made.explicit_http_config.http2_protocol_options.CopyFrom(
+        proto.explicit_http_config.http2_protocol_options.CopyFrom(
             protocol_pb2.Http2ProtocolOptions()
         )
-    settings, common = found.settings, made.common_http_protocol_options
+    settings, common = source.settings, proto.common_http_protocol_options
     common.idle_timeout.CopyFrom(
         quoting.seconds(IDLE_TIMEOUT_SECONDS if settings.idle is None else settings.idle)
     )
@@ -123,34 +123,34 @@ def _http(found: ir.Cluster) -> Any:
         common.max_requests_per_connection.CopyFrom(number(requests))
     if settings.lifetime is not None:
         common.max_connection_duration.CopyFrom(quoting.seconds(settings.lifetime))
-    return made
+    return proto
 
 
-def _tls(found: ir.Cluster, wanted: ir.BackendTls, capabilities: Capabilities) -> Any:
-    shown = [names.backend_certificate(found.name)] if wanted.certificate else []
-    alpn = {"http": ("http/1.1",), "h2c": ("h2",), "grpc": ("h2",)}.get(found.protocol, ())
-    common = secrets.common(shown, *alpn)
-    checked = common_pb2.CertificateValidationContext(
-        match_typed_subject_alt_names=[_subject(each) for each in _names(wanted)]
+def _tls(source: ir.Cluster, tls: ir.BackendTls, capabilities: Capabilities) -> Any:
+    certificates = [names.backend_certificate(source.name)] if tls.certificate else []
+    alpn = {"http": ("http/1.1",), "h2c": ("h2",), "grpc": ("h2",)}.get(source.protocol, ())
+    common = secrets.common(certificates, *alpn)
+    validation = common_pb2.CertificateValidationContext(
+        match_typed_subject_alt_names=[_subject(name) for name in _names(tls)]
     )
-    if wanted.trust:
+    if tls.trust:
         combined = common.combined_validation_context
-        combined.default_validation_context.CopyFrom(checked)
+        combined.default_validation_context.CopyFrom(validation)
         combined.validation_context_sds_secret_config.CopyFrom(
-            secrets.secret_config(names.backend_trust(found.name))
+            secrets.secret_config(names.backend_trust(source.name))
         )
     else:
-        checked.trusted_ca.CopyFrom(base_pb2.DataSource(filename=capabilities.system_trust))
-        common.validation_context.CopyFrom(checked)
+        validation.trusted_ca.CopyFrom(base_pb2.DataSource(filename=capabilities.system_trust))
+        common.validation_context.CopyFrom(validation)
     return secrets.socket(
         tls_pb2.UpstreamTlsContext(
-            common_tls_context=common, sni=quoting.server_name(wanted.server_name)
+            common_tls_context=common, sni=quoting.server_name(tls.server_name)
         )
     )
 
 
-def _names(wanted: ir.BackendTls) -> tuple[ir.SubjectName, ...]:
-    return wanted.names or (ir.SubjectName("dns", wanted.server_name),)
+def _names(tls: ir.BackendTls) -> tuple[ir.SubjectName, ...]:
+    return tls.names or (ir.SubjectName("dns", tls.server_name),)
 
 
 def _subject(name: ir.SubjectName) -> Any:

@@ -1,4 +1,4 @@
-"""Answers that are compressed with gzip, as NGINX's words ask for it."""
+"""Response compression with gzip, from settings in NGINX's terms."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from gatehouse.compiler.backends.envoy import quoting
 from gatehouse.compiler.backends.envoy.protobufs import number, packed
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
-_SHORTEST = 20
-"""Bytes; NGINX's own least length."""
+_MIN_LENGTH = 20
+"""Bytes; NGINX's default minimum length."""
 
 
 def filter_of(edge: DataPlaneSettings) -> Any:
-    """Give the filter's configuration."""
-    wanted = edge.compression
-    assert wanted is not None
-    level = wanted.level if wanted.level is not None else 1
+    """Return the configuration of the filter."""
+    settings = edge.compression
+    assert settings is not None
+    level = settings.level if settings.level is not None else 1
     gzip = gzip_pb2.Gzip(compression_level=min(9, max(1, level)))
-    types = [each for each in wanted.types if each != "*"] or ["text/html"]
-    made = compressor_pb2.Compressor(
+    types = [each for each in settings.types if each != "*"] or ["text/html"]
+    proto = compressor_pb2.Compressor(
         compressor_library=extension_pb2.TypedExtensionConfig(
             name="gzip", typed_config=packed(gzip)
         )
     )
-    common = made.response_direction_config.common_config
-    least = _SHORTEST if wanted.min_length is None else wanted.min_length
-    common.min_content_length.CopyFrom(number(max(30, least)))
-    if "*" not in wanted.types:
+    common = proto.response_direction_config.common_config
+    min_length = _MIN_LENGTH if settings.min_length is None else settings.min_length
+    common.min_content_length.CopyFrom(number(max(30, min_length)))
+    if "*" not in settings.types:
         common.content_type.extend(quoting.text(each) for each in dict.fromkeys([*types]))
-    return made
+    return proto
 
 
 def unsupported(edge: DataPlaneSettings) -> list[str]:
-    """Say what of the compression Envoy leaves out."""
-    wanted = edge.compression
-    if wanted is None:
+    """Return the compression settings that Envoy does not support."""
+    settings = edge.compression
+    if settings is None:
         return []
-    parts = {
-        "buffers": wanted.buffers, "vary": wanted.vary, "httpVersion": wanted.http_version,
-        "disable": wanted.disabled, "proxied": wanted.proxied,
+    values = {
+        "buffers": settings.buffers, "vary": settings.vary, "httpVersion": settings.http_version,
+        "disable": settings.disabled, "proxied": settings.proxied,
     }  # fmt: skip
     return [
-        f"NginxProxy: spec.compression.{name}: Envoy knows no such setting"
-        for name, set_ in parts.items()
+        f"NginxProxy: spec.compression.{name}: not supported by Envoy"
+        for name, set_ in values.items()
         if set_
     ]

@@ -1,8 +1,9 @@
-"""How HTTP is spoken to clients: the connection manager, and the filters that stand in every chain.
+"""The HTTP connection manager, and the filters that are in every chain.
 
-Nothing here depends on a route: another connection manager would end its connections. Filters are
-never disabled by default, because Envoy decides that by the first virtual host that it finds, and a
-wildcard's is found later (:mod:`scopes`): each does nothing until its route gives it work.
+Nothing here depends on a route: a changed connection manager closes its connections. Filters are
+never disabled by default, because Envoy decides that by the first virtual host that it finds, and
+that of a wildcard is found later (:mod:`scoped_routes`). Each filter does nothing until its route
+configures it.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _Mutation = mutation_rules_pb2.HeaderMutation
 _Manager = manager_pb2.HttpConnectionManager
 
 HEADERS_KB = 256
-"""KiB of all headers of a request; NGINX takes as much."""
+"""Maximum size in KiB of all headers of a request; the same as for NGINX."""
 
-_LOOK_AGAIN = """
+_LOOKUP_SCRIPT = """
 function envoy_on_request(handle)
   local headers = handle:headers()
   local asked = headers:get("x-gh-scope") or ""
@@ -61,8 +62,8 @@ end
 
 
 def manager(port: int, listener: str, edge: DataPlaneSettings) -> Any:
-    """Give the connection manager of a port, or of the names of a listener on it."""
-    made = _Manager(
+    """Return the connection manager of a port, or of the hostnames of one listener on it."""
+    proto = _Manager(
         codec_type=_Manager.AUTO if edge.http2 else _Manager.HTTP1,
         stat_prefix=f"http_{port}",
         scoped_routes=scopes(),
@@ -81,21 +82,21 @@ def manager(port: int, listener: str, edge: DataPlaneSettings) -> Any:
             max_headers_count=number(1000),
         ),
     )
-    made.local_reply_config.CopyFrom(challenges.replies())
-    made.request_headers_timeout.CopyFrom(quoting.seconds(60.0))
-    client_ip.apply(made, edge)
-    made.early_header_mutation_extensions.append(_asked(port, listener))
-    return made
+    proto.local_reply_config.CopyFrom(challenges.replies())
+    proto.request_headers_timeout.CopyFrom(quoting.seconds(60.0))
+    client_ip.apply(proto, edge)
+    proto.early_header_mutation_extensions.append(_scope_header(port, listener))
+    return proto
 
 
-def scopes(place: int = 0) -> Any:
-    """Find the virtual host by the header that says which; a port is not part of a name.
+def scopes(index: int = 0) -> Any:
+    """Return the scoped routes that select the virtual host by the scope header, without the port.
 
-    ``place``: how many words stand in front of it, each with a colon.
+    ``index``: the number of colon-separated elements before the scope in the header.
     """
     builder = manager_pb2.ScopedRoutes.ScopeKeyBuilder()
     extractor = builder.fragments.add().header_value_extractor
-    extractor.name, extractor.element_separator, extractor.index = names.SCOPE_HEADER, ":", place
+    extractor.name, extractor.element_separator, extractor.index = names.SCOPE_HEADER, ":", index
     return manager_pb2.ScopedRoutes(
         name="scopes",
         scope_key_builder=builder,
@@ -104,28 +105,31 @@ def scopes(place: int = 0) -> Any:
     )
 
 
-def _asked(port: int, listener: str) -> Any:
-    """Say which virtual host a request is for, whatever a client said of that."""
+def _scope_header(port: int, listener: str) -> Any:
+    """Set the scope header, and replace any that a client sent."""
     value = names.scope(port, listener, "%REQ(:AUTHORITY)%")
-    mutations = [_envoys(), _Mutation(append=headers.option(names.SCOPE_HEADER, value))]
+    mutations = [
+        _remove_envoy_headers(),
+        _Mutation(append=headers.option(names.SCOPE_HEADER, value)),
+    ]
     return extension_pb2.TypedExtensionConfig(
         name="envoy.http.early_header_mutation.header_mutation",
         typed_config=packed(early_pb2.HeaderMutation(mutations=mutations)),
     )
 
 
-def _envoys() -> Any:
-    """Take away what steers Envoy: it obeys clients with addresses of private networks."""
+def _remove_envoy_headers() -> Any:
+    """Remove headers that control Envoy: it obeys those of clients in private networks."""
     prefix = string_pb2.StringMatcher(prefix="x-envoy-")
     return _Mutation(remove_on_match=_Mutation.RemoveOnMatch(key_matcher=prefix))
 
 
 def _filters(port: int, edge: DataPlaneSettings) -> list[Any]:
-    again = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_LOOK_AGAIN))
-    found = [_filter(names.SCOPES, again)]
+    lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_LOOKUP_SCRIPT))
+    filters = [_filter(names.SCOPES, lookup)]
     if edge.compression is not None:
-        found.append(_filter("envoy.filters.http.compressor", compression.filter_of(edge)))
-    found += [
+        filters.append(_filter("envoy.filters.http.compressor", compression.filter_of(edge)))
+    filters += [
         _filter(route_filters.FILTER, route_filters.idle()),
         _filter(claim_headers.FILTER, claim_headers.filter_of()),
         _filter(route_filters.BODY, route_filters.idle()),
@@ -133,7 +137,7 @@ def _filters(port: int, edge: DataPlaneSettings) -> list[Any]:
         _filter("gh.forwarded", _forwarded(port, edge)),
         _filter("envoy.filters.http.router", router_pb2.Router(suppress_envoy_headers=True)),
     ]
-    return found
+    return filters
 
 
 def _filter(name: str, config: Any) -> Any:
@@ -141,18 +145,18 @@ def _filter(name: str, config: Any) -> Any:
 
 
 def _forwarded(port: int, edge: DataPlaneSettings) -> Any:
-    """Tell backends what they are told by default; routes' own changes come after it."""
-    told = {
+    """Set the default headers for backends; changes by routes come after it."""
+    defaults = {
         "x-real-ip": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
         "x-forwarded-host": "%REQ(:AUTHORITY)%",
         "x-forwarded-port": str(port),
     }
-    untold = {*edge.removed_headers}
-    mutations = [_Mutation(remove=names.SCOPE_HEADER), _envoys()]
+    removed = {*edge.removed_headers}
+    mutations = [_Mutation(remove=names.SCOPE_HEADER), _remove_envoy_headers()]
     mutations += [
         _Mutation(append=headers.option(name, value))
-        for name, value in told.items()
-        if not untold & {name, "*"}
+        for name, value in defaults.items()
+        if not removed & {name, "*"}
     ]
     return header_mutation_pb2.HeaderMutation(
         mutations=header_mutation_pb2.Mutations(request_mutations=mutations)

@@ -1,7 +1,7 @@
-"""Cross-origin resource sharing: preflight requests are answered here, answers are labelled.
+"""Cross-origin resource sharing: answers preflight requests and adds CORS headers to responses.
 
-https://fetch.spec.whatwg.org/#http-cors-protocol. Who may is a matter of matching: a route becomes
-up to four, for preflight requests and for others, of pages that may and of those that may not.
+https://fetch.spec.whatwg.org/#http-cors-protocol. Permission is decided by matching: a route
+becomes up to four, for preflight and other requests, with permitted and other origins.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _LABELS = tuple(
 
 
 class Case(msgspec.Struct, frozen=True):
-    """Requests of some kind: what else must hold for them, and how they are answered."""
+    """A kind of requests: its additional conditions and its response."""
 
-    asked: tuple[Any, ...] = ()
-    answered: bool = False
-    """Whether they are preflight requests, that nobody else answers."""
+    conditions: tuple[Any, ...] = ()
+    preflight: bool = False
+    """Whether these are preflight requests, which the proxy answers itself."""
     labels: tuple[tuple[str, str], ...] = ()
-    """Headers that the answer has, in Envoy's format."""
+    """Headers added to the response, in Envoy's format."""
     hidden: tuple[str, ...] = ()
-    """Headers of a backend's answer that are left out."""
+    """Headers of a backend's response that are removed."""
 
 
 def cases(cors: ir.Cors | None, method: str) -> list[Case]:
-    """Give the cases of a route, in the order in which they are tried.
+    """Return the cases of a route, in evaluation order.
 
-    ``method``: the one that the route is for; empty for all. Raises UnwritableError.
+    ``method``: the method that the route matches; empty: all. Raises InvalidValueError.
     """
     if cors is None:
         return [Case()]
@@ -51,8 +51,12 @@ def cases(cors: ir.Cors | None, method: str) -> list[Case]:
     others = [Case((allowed,), False, common, _LABELS), Case((), False, (), _LABELS)]
     if method not in ("", "OPTIONS"):
         return others
-    asks = (route_match.method("OPTIONS"), route_match.present(_METHOD))
-    return [Case((*asks, allowed), True, preflight), Case((*asks, page), True), *others]
+    preflight_conditions = (route_match.method("OPTIONS"), route_match.present(_METHOD))
+    return [
+        Case((*preflight_conditions, allowed), True, preflight),
+        Case((*preflight_conditions, page), True),
+        *others,
+    ]
 
 
 def _origins(cors: ir.Cors) -> str:
@@ -62,33 +66,34 @@ def _origins(cors: ir.Cors) -> str:
 
 
 def _pattern(origin: str) -> str:
-    """Give the pattern of an origin; the port that its scheme has anyway need not be said."""
+    """Return the pattern of an origin; the default port of its scheme is optional."""
     scheme, _, rest = origin.partition("://")
     host, _, port = rest.partition(":")
-    known = {"http": "80", "https": "443"}.get(scheme, "")
-    said = f"(?::{known})?" if port in ("", known) else f":{re.escape(port)}"
+    default_port = {"http": "80", "https": "443"}.get(scheme, "")
+    port_pattern = f"(?::{default_port})?" if port in ("", default_port) else f":{re.escape(port)}"
     name = "".join("[A-Za-z0-9.-]+" if c == "*" else quoting.escape(c) for c in host)
-    return f"{quoting.escape(scheme)}://{name}{said}"
+    return f"{quoting.escape(scheme)}://{name}{port_pattern}"
 
 
 def _labels(cors: ir.Cors) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
-    """Give the headers of all answers to pages that may, and those of answers to preflights."""
+    """Return the headers of all responses to permitted origins, and those of preflight
+    responses."""
     echo = "*" not in cors.origins or cors.credentials
     common = [("access-control-allow-origin", "%REQ(ORIGIN)%" if echo else "*")]
     common.append(("vary", "Origin"))
     if cors.credentials:
         common.append(("access-control-allow-credentials", "true"))
-    # Browsers take * as everything only where no credentials are sent.
+    # Browsers treat * as a wildcard only for requests without credentials.
     exposed = [name for name in cors.expose if name != "*" or not cors.credentials]
     if exposed:
         common.append(("access-control-expose-headers", _listed(exposed)))
     preflight = [*common, ("access-control-max-age", str(cors.max_age))]
-    for kind, names, asked in (
+    for kind, names, echoed in (
         ("methods", cors.methods, f"%REQ({_METHOD})%"),
         ("headers", cors.headers, f"%REQ({_HEADERS})%"),
     ):
         if names:
-            value = asked if "*" in names else _listed(names)
+            value = echoed if "*" in names else _listed(names)
             preflight.append((f"access-control-allow-{kind}", value))
     return tuple(common), tuple(preflight)
 
@@ -97,11 +102,11 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(quoting.literal(name) for name in names)
 
 
-def apply(made: Any, case: Case) -> None:
-    """Write a case's answer into a route."""
-    made.response_headers_to_remove.extend(
-        name for name in case.hidden if name not in made.response_headers_to_remove
+def apply(proto: Any, case: Case) -> None:
+    """Write the response of a case into a route."""
+    proto.response_headers_to_remove.extend(
+        name for name in case.hidden if name not in proto.response_headers_to_remove
     )
-    made.response_headers_to_add.extend(
+    proto.response_headers_to_add.extend(
         headers.option(name, value, append=name == "vary") for name, value in case.labels
     )

@@ -1,4 +1,4 @@
-"""The clusters that connections find by name, made again only when name or cluster changes."""
+"""Resources of dynamic clusters, regenerated only when the name or the cluster changes."""
 
 from __future__ import annotations
 
@@ -8,55 +8,57 @@ from collections.abc import Iterable, Mapping
 from gatehouse.compiler.backends.envoy import clusters, quoting
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
 from gatehouse.compiler.backends.envoy.dynamic_clusters import DynamicCluster, DynamicClusterDiff
-from gatehouse.compiler.backends.envoy.fragments import Part, Parts
+from gatehouse.compiler.backends.envoy.fragments import Fragment, Fragments
 from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 
-class Directions:
-    """All of a gateway."""
+class DynamicClusterResources:
+    """All dynamic clusters of a gateway."""
 
-    def __init__(self, parts: Parts, capabilities: Capabilities) -> None:
-        self._parts = parts
+    def __init__(self, fragments: Fragments, capabilities: Capabilities) -> None:
+        self._fragments = fragments
         self._capabilities = capabilities
         self._users: defaultdict[str, dict[str, DynamicCluster]] = defaultdict(dict)
-        """By the cluster of the IR: by Envoy's."""
+        """Dynamic clusters by their name, by the name of the IR cluster."""
 
     def plan(
         self,
-        moved: Iterable[DynamicClusterDiff],
+        diffs: Iterable[DynamicClusterDiff],
         known: Mapping[str, ir.Cluster],
         changed: Iterable[str],
     ) -> None:
-        """Plan what ports direct otherwise than before.
+        """Plan the changed dynamic clusters of ports.
 
-        ``changed``: clusters of the IR that are others than before.
+        ``changed``: names of changed IR clusters.
         """
         stale: dict[str, DynamicCluster] = {}
         gone: dict[str, DynamicCluster] = {}
-        for each in moved:
-            gone |= {found.name: found for found in each.gone}
-            stale |= {found.name: found for found in each.fresh}
+        for diff in diffs:
+            gone |= {dynamic.name: dynamic for dynamic in diff.gone}
+            stale |= {dynamic.name: dynamic for dynamic in diff.fresh}
         for name, before in gone.items():
             users = self._users[before.cluster]
             users.pop(name, None)
             if not users:
                 del self._users[before.cluster]
             if name not in stale:
-                self._parts.drop(f"directed/{name}")
-        for name, found in stale.items():
-            self._users[found.cluster][name] = found
+                self._fragments.drop(f"directed/{name}")
+        for name, dynamic in stale.items():
+            self._users[dynamic.cluster][name] = dynamic
         for cluster in changed:
             stale |= self._users.get(cluster, {})
-        for found in stale.values():
-            self._parts.put(f"directed/{found.name}", self._part(found, known.get(found.cluster)))
+        for dynamic in stale.values():
+            self._fragments.put(
+                f"directed/{dynamic.name}", self._fragment(dynamic, known.get(dynamic.cluster))
+            )
 
-    def _part(self, found: DynamicCluster, cluster: ir.Cluster | None) -> Part:
+    def _fragment(self, dynamic: DynamicCluster, cluster: ir.Cluster | None) -> Fragment:
         if cluster is None:
-            return Part()
+            return Fragment()
         try:
-            name = quoting.text(found.name)
-            made = clusters.cluster(cluster, self._capabilities, name)
-            return Part((made, clusters.endpoints(cluster, name)))
+            name = quoting.text(dynamic.name)
+            proto = clusters.cluster(cluster, self._capabilities, name)
+            return Fragment((proto, clusters.endpoints(cluster, name)))
         except InvalidValueError as error:
-            return Part((), ((f"cluster/{cluster.name}", str(error)),))
+            return Fragment((), ((f"cluster/{cluster.name}", str(error)),))

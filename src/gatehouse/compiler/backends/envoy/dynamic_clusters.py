@@ -1,9 +1,8 @@
-"""Connections that find their cluster by its name, so that no listener changes with what is served.
+"""Connections that select their cluster by name, so that listeners do not depend on routes.
 
-A chain writes the name in the handshake, or the destination in the PROXY header, into the name of
-a cluster; where there is none of that name, the connection is cut. So a name more is a cluster
-more, and nothing else. The client chooses only the end of that name: what stands before it is ours,
-so that nobody can ask for any other cluster.
+A chain writes the SNI, or the destination in the PROXY header, into the name of a cluster. If no
+cluster has this name, the connection is closed. So a new name only adds a cluster. The client
+controls only the end of the name: the prefix is fixed, so that no other cluster can be selected.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from gatehouse.compiler.backends.envoy.protobufs import number, packed
 from gatehouse.compiler.ir import gateway as ir
 
 IDLE = 3600.0
-"""Seconds; connections without traffic for so long are closed."""
+"""Idle timeout of a connection in seconds."""
 
 MAX_CONNECTION_SECONDS = 82_800.0
 JITTER = 4.0
-"""Seconds, and percent more by chance: connections that pass through end before they are a day old
-(a client's certificate is only looked at when it connects), and not all at once."""
+"""Maximum age in seconds, and random addition in percent. Passthrough connections end before they
+are a day old (client certificates are checked only when connecting), and not all at once."""
 
 BUFFER = 32 * 1024
-"""Bytes of each connection that may wait in either direction."""
+"""Maximum bytes that a connection buffers in either direction."""
 
 KEEPALIVE = 55
-"""Seconds without traffic until a peer is asked if it is there, and between such questions."""
+"""TCP keepalive: seconds without traffic until the first probe, and between probes."""
 
 KEEPALIVE_PROBES = 3
 
@@ -44,20 +43,21 @@ SNI = "%REQUESTED_SERVER_NAME%"
 DESTINATION = "%DOWNSTREAM_LOCAL_ADDRESS%"
 
 _SOCKET, _KEEPALIVE, _TCP, _IDLE, _INTERVAL, _COUNT = 1, 9, 6, 4, 5, 6
-"""As Linux numbers them."""
+"""Socket option numbers of Linux."""
 
 
 class DynamicCluster(msgspec.Struct, frozen=True):
-    """A name or destination, and the cluster that its connections go to."""
+    """A hostname or destination, and the cluster of its connections."""
 
     name: str
-    """Of Envoy's cluster."""
+    """Name of the Envoy cluster."""
     cluster: str
-    """Of the IR."""
+    """Name of the IR cluster."""
 
 
 def single_cluster(host: ir.L4Host) -> str | None:
-    """Give the cluster of a name that needs no chain by itself, "" for none; None: it needs one."""
+    """Return the cluster of a hostname without a chain of its own, "" for none; None if it needs
+    one."""
     if host.certificates or host.sources:
         return None
     shares = [each for each in host.backends if each.weight > 0]
@@ -66,44 +66,44 @@ def single_cluster(host: ir.L4Host) -> str | None:
     return shares[0].cluster if shares else ""
 
 
-def forward(prefix: str, *, lasting: bool = False) -> Any:
-    """Give what sends connections on, as far as all of them have it in common.
+def forward(prefix: str, *, unlimited: bool = False) -> Any:
+    """Return the part of the TCP proxy that all connections share.
 
-    ``lasting``: for as long as they like.
+    ``unlimited``: without a maximum age.
     """
-    made = tcp_proxy_pb2.TcpProxy(stat_prefix=prefix, idle_timeout=quoting.seconds(IDLE))
-    if not lasting:
-        made.max_downstream_connection_duration.CopyFrom(quoting.seconds(MAX_CONNECTION_SECONDS))
-        made.max_downstream_connection_duration_jitter_percentage.CopyFrom(
+    proto = tcp_proxy_pb2.TcpProxy(stat_prefix=prefix, idle_timeout=quoting.seconds(IDLE))
+    if not unlimited:
+        proto.max_downstream_connection_duration.CopyFrom(quoting.seconds(MAX_CONNECTION_SECONDS))
+        proto.max_downstream_connection_duration_jitter_percentage.CopyFrom(
             percent_pb2.Percent(value=JITTER)
         )
-    return made
+    return proto
 
 
-def filters(stat_prefix: str, prefix: str, what: str) -> list[Any]:
-    """Give the filters that send a connection to the cluster whose name ends in ``what``."""
-    text = base_pb2.DataSource(inline_string=quoting.literal(prefix) + what)
+def filters(stat_prefix: str, prefix: str, suffix: str) -> list[Any]:
+    """Return the filters that forward to the cluster whose name ends in ``suffix``."""
+    text = base_pb2.DataSource(inline_string=quoting.literal(prefix) + suffix)
     value = value_pb2.FilterStateValue(
         object_key="envoy.tcp_proxy.cluster",
         format_string=substitution_format_string_pb2.SubstitutionFormatString(
             text_format_source=text
         ),
     )
-    written = set_filter_state_pb2.Config(on_new_connection=[value])
-    made = forward(stat_prefix)
-    made.cluster = names.BROKEN
+    filter_state = set_filter_state_pb2.Config(on_new_connection=[value])
+    proto = forward(stat_prefix)
+    proto.cluster = names.BROKEN
     return [
         components.Filter(
-            name="envoy.filters.network.set_filter_state", typed_config=packed(written)
+            name="envoy.filters.network.set_filter_state", typed_config=packed(filter_state)
         ),
-        components.Filter(name="envoy.filters.network.tcp_proxy", typed_config=packed(made)),
+        components.Filter(name="envoy.filters.network.tcp_proxy", typed_config=packed(proto)),
     ]
 
 
 def limit_buffers(listener: Any) -> None:
-    """Let a listener keep its connections small, and notice clients that went without a word.
+    """Limit buffers of a listener's connections, and detect dead clients by TCP keepalive.
 
-    These are a listener's own fields: they depend on nothing.
+    These are fields of the listener: they do not depend on chains.
     """
     listener.per_connection_buffer_limit_bytes.CopyFrom(number(BUFFER))
     for level, name, value in (
@@ -123,88 +123,90 @@ def limit_buffers(listener: Any) -> None:
 
 
 def set_tcp_keepalive(cluster: Any) -> None:
-    """The same for a cluster."""
+    """Limit buffers and enable TCP keepalive for connections of a cluster."""
     cluster.per_connection_buffer_limit_bytes.CopyFrom(number(BUFFER))
-    asked = cluster.upstream_connection_options.tcp_keepalive
-    asked.keepalive_time.CopyFrom(number(KEEPALIVE))
-    asked.keepalive_interval.CopyFrom(number(KEEPALIVE))
-    asked.keepalive_probes.CopyFrom(number(KEEPALIVE_PROBES))
+    keepalive = cluster.upstream_connection_options.tcp_keepalive
+    keepalive.keepalive_time.CopyFrom(number(KEEPALIVE))
+    keepalive.keepalive_interval.CopyFrom(number(KEEPALIVE))
+    keepalive.keepalive_probes.CopyFrom(number(KEEPALIVE_PROBES))
 
 
 class DynamicClusterDiff(msgspec.Struct):
-    """What is directed otherwise than before."""
+    """Changes of dynamic clusters."""
 
     fresh: list[DynamicCluster]
     gone: list[DynamicCluster]
 
 
 class Names:
-    """The names of a TLS port, told apart: which have a chain, and which only a cluster."""
+    """Hostnames of a TLS port: which have a chain, and which only a dynamic cluster."""
 
     def __init__(self, port: int) -> None:
         self._prefix = names.by_name(port)
-        self._followed: ChangeTracker[ir.L4Host] = ChangeTracker()
-        self._own_wide: dict[str, ir.L4Host] = {}
-        self._wide: frozenset[str] = frozenset()
-        self._directed: dict[str, DynamicCluster] = {}
-        self._apart: dict[str, ir.L4Host] = {}
+        self._tracker: ChangeTracker[ir.L4Host] = ChangeTracker()
+        self._chained_wildcards: dict[str, ir.L4Host] = {}
+        self._wildcards: frozenset[str] = frozenset()
+        self._clusters: dict[str, DynamicCluster] = {}
+        self._chained: dict[str, ir.L4Host] = {}
         self.chained: tuple[ir.L4Host, ...] = ()
-        """Those that have a chain, sorted."""
+        """Hosts that have a chain, sorted by hostname."""
 
     def follow(self, hosts: Collection[ir.L4Host], https: Iterable[str]) -> DynamicClusterDiff:
-        """Look at the names that there are now; say which of those without chain changed.
+        """Update the hostnames. Return the changed dynamic clusters.
 
-        ``https``: names of chains that end TLS on the same port. Chains are looked for before all
-        other names: what a wide one covers must have a chain, too.
+        ``https``: hostnames of chains that terminate TLS on the same port. Envoy selects chains
+        first: hostnames covered by a chain with a wildcard need a chain too.
         """
-        fresh, gone = self._followed.follow(hosts)
-        for each in gone:
-            self._own_wide.pop(each.hostname, None)
+        fresh, gone = self._tracker.follow(hosts)
+        for host in gone:
+            self._chained_wildcards.pop(host.hostname, None)
         for host in fresh:
-            if _is_wide(host.hostname) and single_cluster(host) is None:
-                self._own_wide[host.hostname] = host
-        wide = frozenset((*self._own_wide, *filter(_is_wide, https)))
-        if wide != self._wide:
-            self._wide, fresh = wide, list(hosts)
-        before = {each: self._directed.get(each) for each in _named(fresh, gone)}
-        chained = {each: self._apart.get(each) for each in before}
-        for each in gone:
-            self._drop(each.hostname)
+            if _is_wildcard(host.hostname) and single_cluster(host) is None:
+                self._chained_wildcards[host.hostname] = host
+        wildcards = frozenset((*self._chained_wildcards, *filter(_is_wildcard, https)))
+        if wildcards != self._wildcards:
+            self._wildcards, fresh = wildcards, list(hosts)
+        before = {host: self._clusters.get(host) for host in _named(fresh, gone)}
+        chained = {host: self._chained.get(host) for host in before}
+        for host in gone:
+            self._drop(host.hostname)
         for host in fresh:
             self._drop(host.hostname)
             self._place(host)
-        if any(self._apart.get(name) is not host for name, host in chained.items()):
-            self.chained = tuple(self._apart[name] for name in sorted(self._apart))
-        after = {name: self._directed.get(name) for name in before}
-        moved = [(before[name], after[name]) for name in before if before[name] != after[name]]
+        if any(self._chained.get(name) is not host for name, host in chained.items()):
+            self.chained = tuple(self._chained[name] for name in sorted(self._chained))
+        after = {name: self._clusters.get(name) for name in before}
+        changes = [(before[name], after[name]) for name in before if before[name] != after[name]]
         return DynamicClusterDiff(
-            [new for _, new in moved if new is not None],
-            [old for old, _ in moved if old is not None],
+            [new for _, new in changes if new is not None],
+            [old for old, _ in changes if old is not None],
         )
 
     def _drop(self, hostname: str) -> None:
-        self._apart.pop(hostname, None)
-        self._directed.pop(hostname, None)
+        self._chained.pop(hostname, None)
+        self._clusters.pop(hostname, None)
 
     def _place(self, host: ir.L4Host) -> None:
         cluster = single_cluster(host)
         if cluster is None or self._covered(host.hostname):
-            self._apart[host.hostname] = host
+            self._chained[host.hostname] = host
         elif cluster:
-            self._directed[host.hostname] = DynamicCluster(self._prefix + host.hostname, cluster)
+            self._clusters[host.hostname] = DynamicCluster(self._prefix + host.hostname, cluster)
 
     def _covered(self, hostname: str) -> bool:
-        if not self._wide or not hostname:
+        if not self._wildcards or not hostname:
             return False
         labels = hostname.removeprefix("*.").split(".")
         first = 0 if hostname.startswith("*.") else 1
         tails = (f"*.{'.'.join(labels[start:])}" for start in range(first, len(labels)))
-        return "" in self._wide or any(tail in self._wide for tail in tails if tail != hostname)
+        return "" in self._wildcards or any(
+            tail in self._wildcards for tail in tails if tail != hostname
+        )
 
 
 def _named(*several: Iterable[ir.L4Host]) -> dict[str, None]:
     return {host.hostname: None for hosts in several for host in hosts}
 
 
-def _is_wide(hostname: str) -> bool:
+def _is_wildcard(hostname: str) -> bool:
     return not hostname or hostname.startswith("*.")

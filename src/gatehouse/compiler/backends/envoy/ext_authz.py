@@ -1,8 +1,8 @@
-"""Routes whose users an authenticator knows: it is asked about each request, and logs users in.
+"""OpenID Connect and passwords: an authenticator checks each request and handles logins.
 
-Envoy's ``ext_authz`` asks it, brought by the route itself: 200 lets a request on, any other answer
-is the client's, such as the redirection to the provider. Nothing of what a client sent reaches it
-but what is written here. Who cannot be asked lets nobody in.
+A route adds Envoy's ``ext_authz`` filter: 200 permits a request, any other response is returned to
+the client, such as a redirect to the provider. Only the headers written here are passed to the
+authenticator. If it is unavailable, requests are rejected.
 """
 
 from __future__ import annotations
@@ -39,53 +39,65 @@ from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party, Realm
 
 AUTHORIZATION_TIMEOUT_SECONDS = 60.0
-"""For an answer: it may take several of the provider's."""
+"""Timeout of the authenticator in seconds: it may need several responses of the provider."""
 
-AWAY = 503
-"""Answered where the authenticator is away, or fails, or cannot reach the provider."""
+STATUS_ON_ERROR = 503
+"""Status of the response if the authenticator fails, or is or finds the provider unavailable."""
 
 _ANSWERED = ("cache-control", "content-type", "location", "referrer-policy", "set-cookie")
 
 
-def guard(context: Context, wanted: Oidc) -> Any:
-    """Give the filter that lets in those alone whom the provider knows. Raises UnwritableError."""
+def guard(context: Context, oidc: Oidc) -> Any:
+    """Return the filter that permits authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.authenticators:
-        why = "OpenID Connect needs an agent with an authenticator"
-        raise InvalidValueError(f"AuthenticationFilter {wanted.filter}: spec.oidc: {why}")
-    if wanted in context.taken:
-        path = context.taken[wanted]
-        raise InvalidValueError(f"the path {path} is another AuthenticationFilter's already")
-    party = _party(wanted)
-    said = {
+        why = "OpenID Connect requires an agent with an authenticator"
+        raise InvalidValueError(f"AuthenticationFilter {oidc.filter}: spec.oidc: {why}")
+    if oidc in context.taken:
+        path = context.taken[oidc]
+        raise InvalidValueError(f"the path {path} is already used by another AuthenticationFilter")
+    party = _party(oidc)
+    request_headers = {
         "x-origin": _origin(context),
         "x-uri": "%REQ(:PATH)%",
         "x-upgrade": "%REQ(UPGRADE)%",
         "x-mode": "%REQ(SEC-FETCH-MODE)%",
     }
-    return _asking(party.name, said, passed="cookie", kept="authorization",
-                   told=("cookie", *party.headers))  # fmt: skip
+    return _ext_authz(party.name, request_headers, allowed="cookie", disallowed="authorization",
+                      upstream=("cookie", *party.headers))  # fmt: skip
 
 
-def passwords(wanted: Basic) -> Any:
-    """Give the filter that lets in those alone whose passwords an authenticator knows."""
-    return _asking(_realm(wanted).name, {}, passed="authorization", kept="cookie", told=())
+def passwords(basic: Basic) -> Any:
+    """Return the filter that permits only users whose password an authenticator accepts."""
+    return _ext_authz(
+        _realm(basic).name, {}, allowed="authorization", disallowed="cookie", upstream=()
+    )
 
 
-def _asking(
-    name: str, said: Mapping[str, str], *, passed: str, kept: str, told: Sequence[str]
+def _ext_authz(
+    name: str,
+    request_headers: Mapping[str, str],
+    *,
+    allowed: str,
+    disallowed: str,
+    upstream: Sequence[str],
 ) -> Any:
-    """Ask ``name``. ``passed``, ``kept``: headers of the client that it is told, or not."""
+    """Return the filter that calls ``name``.
+
+    ``allowed``, ``disallowed``: client headers that are passed to it, or not. ``upstream``: headers
+    of its response for the backend.
+    """
     service = ext_authz_pb2.HttpService(
         server_uri=http_uri_pb2.HttpUri(
             uri="http://authenticator",
             cluster=names.AUTHENTICATOR,
             timeout=quoting.seconds(AUTHORIZATION_TIMEOUT_SECONDS),
         ),
-        # What Envoy puts behind it, the request's own path, is a query that nobody reads.
+        # Envoy appends the path of the request: the authenticator ignores the query.
         path_prefix=f"/{name}/admit?",
         authorization_request=ext_authz_pb2.AuthorizationRequest(
             headers_to_add=[
-                base_pb2.HeaderValue(key=header, value=value) for header, value in said.items()
+                base_pb2.HeaderValue(key=header, value=value)
+                for header, value in request_headers.items()
             ]
         ),
         authorization_response=ext_authz_pb2.AuthorizationResponse(
@@ -93,23 +105,23 @@ def _asking(
             allowed_client_headers_on_success=_exactly("set-cookie"),
         ),
     )
-    if told:
-        # Without a list none is passed on; an empty one is refused.
-        service.authorization_response.allowed_upstream_headers.CopyFrom(_exactly(*told))
-    made = ext_authz_pb2.ExtAuthz(
+    if upstream:
+        # Without a list no header is passed on; Envoy rejects an empty list.
+        service.authorization_response.allowed_upstream_headers.CopyFrom(_exactly(*upstream))
+    proto = ext_authz_pb2.ExtAuthz(
         http_service=service,
         transport_api_version="V3",
-        allowed_headers=_exactly(passed),
-        disallowed_headers=_exactly(kept),
-        status_on_error=http_status_pb2.HttpStatus(code=AWAY),
+        allowed_headers=_exactly(allowed),
+        disallowed_headers=_exactly(disallowed),
+        status_on_error=http_status_pb2.HttpStatus(code=STATUS_ON_ERROR),
     )
     return extension_pb2.TypedExtensionConfig(
-        name="envoy.filters.http.ext_authz", typed_config=packed(made)
+        name="envoy.filters.http.ext_authz", typed_config=packed(proto)
     )
 
 
-def _exactly(*wanted: str) -> Any:
-    patterns = [string_pb2.StringMatcher(exact=each) for each in wanted]
+def _exactly(*values: str) -> Any:
+    patterns = [string_pb2.StringMatcher(exact=each) for each in values]
     return string_pb2.ListStringMatcher(patterns=patterns)
 
 
@@ -117,16 +129,16 @@ def _origin(context: Context) -> str:
     return f"{context.scheme}://%REQ(:AUTHORITY)%"
 
 
-def _party(wanted: Oidc) -> Party:
-    told = tuple(
-        quoting.changed_header(header) for _, header in relying_parties.claim_headers(wanted)
+def _party(oidc: Oidc) -> Party:
+    claim_headers = tuple(
+        quoting.changed_header(header) for _, header in relying_parties.claim_headers(oidc)
     )
-    return relying_parties.party(wanted, _file, told)
+    return relying_parties.party(oidc, _file, claim_headers)
 
 
-def _realm(wanted: Basic) -> Realm:
-    name = names.digest(wanted.filter, wanted.realm, wanted.users)
-    return Realm(name, wanted.filter, wanted.realm, _file(wanted.users))
+def _realm(basic: Basic) -> Realm:
+    name = names.digest(basic.filter, basic.realm, basic.users)
+    return Realm(name, basic.filter, basic.realm, _file(basic.users))
 
 
 def _file(secret: str) -> str:
@@ -134,19 +146,20 @@ def _file(secret: str) -> str:
 
 
 def taken(host: ir.VirtualHost) -> dict[Oidc, str]:
-    """Give who cannot be served since another one of the host has a path of theirs: which one."""
+    """Return the relying parties that cannot be served, each with the path that another one
+    uses."""
     owners: dict[str, Oidc] = {}
-    found: dict[Oidc, str] = {}
-    for wanted in _wanted(host):
-        lost = [path for path in _paths(wanted) if owners.get(path, wanted) != wanted]
-        if lost:
-            found[wanted] = lost[0]
+    conflicts: dict[Oidc, str] = {}
+    for oidc in _relying_parties(host):
+        taken_paths = [path for path in _paths(oidc) if owners.get(path, oidc) != oidc]
+        if taken_paths:
+            conflicts[oidc] = taken_paths[0]
         else:
-            owners |= dict.fromkeys(_paths(wanted), wanted)
-    return found
+            owners |= dict.fromkeys(_paths(oidc), oidc)
+    return conflicts
 
 
-def _wanted(host: ir.VirtualHost) -> dict[Oidc, None]:
+def _relying_parties(host: ir.VirtualHost) -> dict[Oidc, None]:
     return {
         route.authentication: None
         for route in host.routes
@@ -154,107 +167,112 @@ def _wanted(host: ir.VirtualHost) -> dict[Oidc, None]:
     }
 
 
-def _paths(wanted: Oidc) -> dict[str, str]:
-    """Give what is done at paths of its own."""
-    found = {
-        wanted.callback: "callback",
-        wanted.logout.path: "logout",
-        wanted.logout.front_channel: "ended",
+def _paths(oidc: Oidc) -> dict[str, str]:
+    """Return the actions of a relying party by their paths."""
+    actions = {
+        oidc.callback: "callback",
+        oidc.logout.path: "logout",
+        oidc.logout.front_channel: "ended",
     }
-    return {path: action for path, action in found.items() if path}
+    return {path: action for path, action in actions.items() if path}
 
 
 def routes(context: Context, host: ir.VirtualHost) -> Iterator[Any]:
-    """Give the routes that go before a host's own: to the authenticator itself."""
+    """Return the routes to the authenticator itself, which precede those of the host."""
     if not context.capabilities.authenticators:
         return
-    for wanted in _wanted(host):
-        if wanted not in context.taken:
+    for oidc in _relying_parties(host):
+        if oidc not in context.taken:
             try:
-                yield from _own(context, wanted)
+                yield from _own(context, oidc)
             except InvalidValueError:
-                # Its routes say why, and lead nobody here.
+                # Reported for the routes that use it; no request is redirected here.
                 continue
 
 
-def _own(context: Context, wanted: Oidc) -> list[Any]:
-    party, found = _party(wanted), []
-    for path, action in _paths(wanted).items():
+def _own(context: Context, oidc: Oidc) -> list[Any]:
+    party, result = _party(oidc), []
+    for path, action in _paths(oidc).items():
         exact = ir.PathExact(path)
-        made = components.Route(
-            name=f"{wanted.filter}/{action}", match=route_match.match(ir.Match(exact))
+        proto = components.Route(
+            name=f"{oidc.filter}/{action}", match=route_match.match(ir.Match(exact))
         )
-        made.route.cluster = names.AUTHENTICATOR
-        made.route.timeout.CopyFrom(quoting.seconds(AUTHORIZATION_TIMEOUT_SECONDS))
+        proto.route.cluster = names.AUTHENTICATOR
+        proto.route.timeout.CopyFrom(quoting.seconds(AUTHORIZATION_TIMEOUT_SECONDS))
         onward = rewriting.rewrite(ir.FullPath(f"/{party.name}/{action}"), exact)
-        made.route.regex_rewrite.CopyFrom(onward)
-        made.request_headers_to_add.append(headers.option("x-origin", _origin(context)))
-        made.request_headers_to_remove.append("authorization")
-        made.response_headers_to_remove.append("server")
-        found.append(made)
-    return found
+        proto.route.regex_rewrite.CopyFrom(onward)
+        proto.request_headers_to_add.append(headers.option("x-origin", _origin(context)))
+        proto.request_headers_to_remove.append("authorization")
+        proto.response_headers_to_remove.append("server")
+        result.append(proto)
+    return result
 
 
 def needed(
-    hosts: Iterable[ir.VirtualHost], asks: Callable[[ir.Route], bool]
+    hosts: Iterable[ir.VirtualHost], uses_authenticator: Callable[[ir.Route], bool]
 ) -> frozenset[tuple[Oidc | Basic, str]]:
-    """Give every filter that hosts need an authenticator for, with the routes that have it."""
+    """Return the filters that need an authenticator, each with a route that uses it."""
     return frozenset(
         (route.authentication, "/".join(route.name.split("/")[:2]))
         for host in hosts
         for route in host.routes
-        if isinstance(route.authentication, Oidc | Basic) and asks(route)
+        if isinstance(route.authentication, Oidc | Basic) and uses_authenticator(route)
     )
 
 
 def resources(
-    wanted: Mapping[Oidc | Basic, Sequence[str]], secrets: Mapping[str, ir_gateway.SecretFile]
+    filters: Mapping[Oidc | Basic, Sequence[str]], secrets: Mapping[str, ir_gateway.SecretFile]
 ) -> list[Resource]:
-    """Give what an authenticator and Envoy need to find each other, if any route needs one.
+    """Return the authenticator's configuration and cluster, if any route needs one.
 
-    ``wanted``: with the routes, for people.
+    ``filters``: names of the routes by filter, for diagnostics.
     """
-    found = []
-    for each, origins in wanted.items():
+    result = []
+    for authentication, origins in filters.items():
         try:
-            name, files = _described(each, secrets)
+            name, files = _configuration(authentication, secrets)
         except (KeyError, InvalidValueError):
-            # Nobody asks for it: its routes answer 500, and say why.
+            # Its routes answer 500 and are reported: no request uses it.
             continue
-        found.append(sidecar_configs.resource("authenticator", name, files, origins=tuple(origins)))
-    return [*found, _cluster()] if found else []
+        result.append(
+            sidecar_configs.resource("authenticator", name, files, origins=tuple(origins))
+        )
+    return [*result, _cluster()] if result else []
 
 
-def _described(
-    wanted: Oidc | Basic, secrets: Mapping[str, ir_gateway.SecretFile]
+def _configuration(
+    authentication: Oidc | Basic, secrets: Mapping[str, ir_gateway.SecretFile]
 ) -> tuple[str, dict[str, bytes]]:
-    """Give the name of what is wanted, and its files. Raises KeyError and UnwritableError."""
-    if isinstance(wanted, Basic):
-        realm = _realm(wanted)
-        described = {
+    """Return the name of an authenticator configuration and its files.
+
+    Raises KeyError if a secret is missing, and InvalidValueError.
+    """
+    if isinstance(authentication, Basic):
+        realm = _realm(authentication)
+        config_files = {
             config.FILE: config.encode([]),
             config.PASSWORDS: config.encode([realm]),
         }
-        return realm.name, described | _secrets(secrets, wanted.users)
-    party = _party(wanted)
-    described = {config.FILE: config.encode([party])}
-    files = _secrets(secrets, wanted.secret, wanted.trust, wanted.revoked)
-    return party.name, described | files
+        return realm.name, config_files | _secrets(secrets, authentication.users)
+    party = _party(authentication)
+    config_files = {config.FILE: config.encode([party])}
+    files = _secrets(secrets, authentication.secret, authentication.trust, authentication.revoked)
+    return party.name, config_files | files
 
 
-def _secrets(secrets: Mapping[str, ir_gateway.SecretFile], *wanted: str) -> dict[str, bytes]:
-    return {_file(name): secrets[name].content.reveal() for name in wanted if name}
+def _secrets(secrets: Mapping[str, ir_gateway.SecretFile], *secret_names: str) -> dict[str, bytes]:
+    return {_file(name): secrets[name].content.reveal() for name in secret_names if name}
 
 
 def _cluster() -> Resource:
-    made = clusters.base(names.AUTHENTICATOR)
-    made.type = cluster_pb2.Cluster.STATIC
-    made.ClearField("eds_cluster_config")
-    made.load_assignment.cluster_name = names.AUTHENTICATOR
-    # Relative to the directory in which Envoy runs.
+    proto = clusters.base(names.AUTHENTICATOR)
+    proto.type = cluster_pb2.Cluster.STATIC
+    proto.ClearField("eds_cluster_config")
+    proto.load_assignment.cluster_name = names.AUTHENTICATOR
+    # Relative to the working directory of Envoy.
     pipe = address_pb2.Address(pipe=address_pb2.Pipe(path=config.SOCKET))
-    made.load_assignment.endpoints.add().lb_endpoints.add(
+    proto.load_assignment.endpoints.add().lb_endpoints.add(
         endpoint=endpoint_components_pb2.Endpoint(address=pipe)
     )
-    clusters.set_idle_timeout(made, clusters.IDLE_TIMEOUT_SECONDS)
-    return Resource.make(CLUSTER, names.AUTHENTICATOR, written(made))
+    clusters.set_idle_timeout(proto, clusters.IDLE_TIMEOUT_SECONDS)
+    return Resource.make(CLUSTER, names.AUTHENTICATOR, written(proto))

@@ -1,4 +1,4 @@
-"""Filter chains of an HTTPS port: which of its names are served alike."""
+"""Filter chains of an HTTPS port: groups of hostnames with the same configuration."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from gatehouse.compiler.ir import http as ir
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """Names of an HTTPS port that are served alike, with their certificates."""
+    """Hostnames of an HTTPS port that share a filter chain, with their certificates."""
 
     listener: str
-    """The hostname of the Gateway's listener."""
+    """Hostname of the Gateway listener."""
     certificates: tuple[str, ...]
     names: tuple[str, ...]
     number: int = 0
-    """Tells chains of one listener apart."""
+    """Distinguishes chains of one listener."""
 
 
 class Chains:
-    """The names of a port by listener and certificates, kept while hosts come and go."""
+    """Hostnames of a port, grouped by listener and certificates."""
 
     def __init__(self) -> None:
         self._names: dict[str, dict[tuple[str, ...], set[str]]] = {}
 
     @property
     def listeners(self) -> set[str]:
-        """The hostnames of the Gateway's listeners that any of the names belong to."""
+        """Hostnames of the Gateway listeners that any hostname belongs to."""
         return set(self._names)
 
     def follow(self, fresh: Iterable[ir.VirtualHost], gone: Iterable[ir.VirtualHost]) -> None:
-        """Take note of hosts that are new, and of those that are there no more."""
+        """Add and remove hosts."""
         for host in gone:
             groups = self._names[host.listener]
             groups[host.certificates].remove(host.hostname)
@@ -45,12 +45,13 @@ class Chains:
             groups.setdefault(host.certificates, set()).add(host.hostname)
 
     def all(self) -> tuple[Chain, ...]:
-        """Give the chains: one per listener of the Gateway, if all its names are served alike."""
-        made = []
+        """Return the chains: one per Gateway listener, if all its hostnames have the same
+        certificates."""
+        chains = []
         for name, groups in sorted(self._names.items()):
-            # The listener's own hostname stands for all names that have its certificates.
-            ordered = [(name not in found, min(found), each) for each, found in groups.items()]
+            # The hostname of the listener covers all hostnames with its certificates.
+            ordered = [(name not in group, min(group), each) for each, group in groups.items()]
             for number, (_, _, certificates) in enumerate(sorted(ordered)):
-                told = tuple(sorted(groups[certificates])) if number else (name,)
-                made.append(Chain(name, certificates, told, number))
-        return tuple(made)
+                hostnames = tuple(sorted(groups[certificates])) if number else (name,)
+                chains.append(Chain(name, certificates, hostnames, number))
+        return tuple(chains)

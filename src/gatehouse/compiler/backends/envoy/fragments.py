@@ -1,4 +1,4 @@
-"""Parts of what an Envoy has: resources."""
+"""Fragments of the Envoy configuration: resources."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from gatehouse.compiler.backends import fragments
 from gatehouse.compiler.backends.fragments import ChangeTracker, Unsupported
 from gatehouse.dataplane.xds.resources import Resource, ResourceSet
 
-__all__ = ["ChangeTracker", "Part", "Parts", "Unsupported"]
+__all__ = ["ChangeTracker", "Fragment", "Fragments", "Unsupported"]
 
-Part = fragments.Fragment[Resource]
+Fragment = fragments.Fragment[Resource]
 
 
-class Parts(fragments.Fragments[Resource, ResourceSet]):
-    """All parts of a gateway, and the set of their resources."""
+class Fragments(fragments.Fragments[Resource, ResourceSet]):
+    """All fragments of a gateway, and the set of their resources."""
 
     def __init__(self) -> None:
         super().__init__(ResourceSet())

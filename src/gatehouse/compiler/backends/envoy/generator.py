@@ -1,4 +1,4 @@
-"""The build plan: which resources a gateway has, made again only when what they show changes."""
+"""Generator: builds all resources of a gateway, reusing fragments whose inputs did not change."""
 
 from __future__ import annotations
 
@@ -22,12 +22,21 @@ from gatehouse.compiler.backends.envoy import (
     secrets,
 )
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
-from gatehouse.compiler.backends.envoy.dynamic_cluster_resources import Directions
+from gatehouse.compiler.backends.envoy.dynamic_cluster_resources import DynamicClusterResources
 from gatehouse.compiler.backends.envoy.filter_chains import Chain
-from gatehouse.compiler.backends.envoy.fragments import ChangeTracker, Part, Parts, Unsupported
+from gatehouse.compiler.backends.envoy.fragments import (
+    ChangeTracker,
+    Fragment,
+    Fragments,
+    Unsupported,
+)
 from gatehouse.compiler.backends.envoy.kube_apiserver import fragments as kubernetes
 from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
-from gatehouse.compiler.backends.envoy.route_context import Context, Shown, shown
+from gatehouse.compiler.backends.envoy.route_context import (
+    ClusterProperties,
+    Context,
+    cluster_properties,
+)
 from gatehouse.compiler.backends.envoy.virtual_hosts import Hosts
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
@@ -36,188 +45,201 @@ from gatehouse.dataplane.xds.resources import Resource, ResourceSet
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """Resources, and what of the IR Envoy cannot do: names of routes or ``port/…``, and why."""
+    """A resource set and its findings: a route name or ``port/…``, and why it is unsupported."""
 
     resources: ResourceSet
     unsupported: Unsupported = ()
 
 
 class Generator:
-    """Generates one gateway's resources again and again; the result depends on the input alone."""
+    """Generates the resources of one gateway repeatedly. The result depends on the last input
+    only."""
 
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
-        self._parts = Parts()
-        self._apis = kubernetes.Apis(self._parts)
-        self._followed: ChangeTracker[ir.Cluster] = ChangeTracker()
+        self._fragments = Fragments()
+        self._apis = kubernetes.Apis(self._fragments)
+        self._tracker: ChangeTracker[ir.Cluster] = ChangeTracker()
         self._clusters: dict[str, ir.Cluster] = {}
-        self._shown: dict[str, Shown | None] = {}
+        self._properties: dict[str, ClusterProperties | None] = {}
         self._hosts: dict[int, Hosts] = {}
         self._snippets: Counter[str] = Counter()
-        """By name, those of virtual hosts."""
+        """Number of virtual hosts with each snippet, by name."""
         self._names: dict[int, dynamic_clusters.Names] = {}
-        """Of each TLS port."""
+        """By TLS port."""
         self._plain: set[str] = set()
         """Clusters that chains name."""
         self._destinations: dict[int, proxy_protocol.Destinations] = {}
-        """Of each tunnel's port."""
-        self._moved: list[dynamic_clusters.DynamicClusterDiff] = []
-        """In this pass."""
-        self._directions = Directions(self._parts, capabilities)
-        self._kept: dict[str, set[str]] = {}
-        """Keys of the last pass, of parts that are few."""
+        """By PROXY protocol port."""
+        self._cluster_changes: list[dynamic_clusters.DynamicClusterDiff] = []
+        """Changes of dynamic clusters in this pass."""
+        self._dynamic_clusters = DynamicClusterResources(self._fragments, capabilities)
+        self._keys: dict[str, set[str]] = {}
+        """Keys of the last pass, for kinds with few fragments."""
 
     def generate(self, gateway: ir_gateway.Gateway) -> Generated:
-        """Give everything that Envoy needs to serve ``gateway``."""
-        found = {secret.name: secret for secret in gateway.secrets}
+        """Return all resources that Envoy needs to serve ``gateway``."""
+        secret_files = {secret.name: secret for secret in gateway.secrets}
         new = self._follow_clusters(gateway.clusters)
-        # Datagrams and chains name clusters, but how one looks is of no matter to them.
-        stale = self._parts.users(self._looks(new))
-        context = Context(self._clusters, found, self._capabilities)
-        self._plan_hosts(gateway, context, stale)
+        # UDP listeners and chains name clusters, but do not depend on their properties.
+        stale_keys = self._fragments.users(self._changed_properties(new))
+        context = Context(self._clusters, secret_files, self._capabilities)
+        self._plan_hosts(gateway, context, stale_keys)
         ports = self._ports(gateway)
         self._plan_clusters(gateway, ports, new)
-        self._directions.plan(self._moved, self._clusters, new)
+        self._dynamic_clusters.plan(self._cluster_changes, self._clusters, new)
         self._plan_secrets(gateway, ports)
-        # What hosts need is known when all of them are planned.
-        self._plan_authenticator(found)
+        # The needs of hosts are known once all of them are planned.
+        self._plan_authenticator(secret_files)
         self._plan_ports(ports, self._clusters)
         self._apis.plan(gateway)
-        resources, unsupported = self._parts.finish()
+        resources, unsupported = self._fragments.finish()
         return Generated(resources, (*_common(gateway, self._snippets), *unsupported))
 
     def _ports(self, gateway: ir_gateway.Gateway) -> tuple[listeners.Port, ...]:
-        """Give the ports; take note of what they direct otherwise than before."""
+        """Return the ports; record the changes of their dynamic clusters."""
         chains = {number: hosts.chains for number, hosts in self._hosts.items()}
-        passing = {each.port for each in gateway.streams if each.protocol == "TLS"}
-        tunneled = {each.port for each in gateway.tunnels}
-        self._moved = [self._names.pop(n).follow((), ()) for n in self._names.keys() - passing]
-        for number in self._destinations.keys() - tunneled:
-            self._moved.append(self._destinations.pop(number).follow(()))
-        return tuple(listeners.ports(gateway, chains, self._passing, self._entrance))
+        tls_ports = {each.port for each in gateway.streams if each.protocol == "TLS"}
+        proxy_protocol_ports = {each.port for each in gateway.tunnels}
+        self._cluster_changes = [
+            self._names.pop(n).follow((), ()) for n in self._names.keys() - tls_ports
+        ]
+        for number in self._destinations.keys() - proxy_protocol_ports:
+            self._cluster_changes.append(self._destinations.pop(number).follow(()))
+        return tuple(
+            listeners.ports(gateway, chains, self._chained_hosts, self._proxy_protocol_inputs)
+        )
 
-    def _passing(
+    def _chained_hosts(
         self, stream: ir_gateway.L4Listener, beside: Iterable[Chain]
     ) -> tuple[ir_gateway.L4Host, ...]:
         known = self._names.setdefault(stream.port, dynamic_clusters.Names(stream.port))
         https = [name for chain in beside if chain.certificates for name in chain.names]
-        self._moved.append(known.follow(stream.hosts, https))
+        self._cluster_changes.append(known.follow(stream.hosts, https))
         return known.chained
 
-    def _entrance(
+    def _proxy_protocol_inputs(
         self, tunnel: ir_gateway.ProxyProtocolListener
     ) -> proxy_protocol.ProxyProtocolInputs:
         known = self._destinations.setdefault(tunnel.port, proxy_protocol.Destinations(tunnel.port))
-        self._moved.append(known.follow(tunnel.destinations))
+        self._cluster_changes.append(known.follow(tunnel.destinations))
         return known.entrance(tunnel.proxies)
 
-    def _follow_clusters(self, wanted: Collection[ir.Cluster]) -> set[str]:
-        """Give the names of clusters that are others than before."""
-        fresh, gone = self._followed.follow(wanted)
+    def _follow_clusters(self, gateway_clusters: Collection[ir.Cluster]) -> set[str]:
+        """Update the clusters. Return the names of changed ones."""
+        fresh, gone = self._tracker.follow(gateway_clusters)
         for cluster in gone:
             self._clusters.pop(cluster.name, None)
         self._clusters |= {cluster.name: cluster for cluster in fresh}
         return {cluster.name for cluster in (*fresh, *gone)}
 
-    def _looks(self, new: Iterable[str]) -> set[str]:
-        """Give the names of those of the clusters that look different."""
-        moved = set()
+    def _changed_properties(self, new: Iterable[str]) -> set[str]:
+        """Return the names of clusters whose properties other than endpoints changed."""
+        changed = set()
         for name in new:
-            look = shown(self._clusters.get(name))
-            if self._shown.get(name) != look:
-                moved.add(name)
-            if look is None:
-                self._shown.pop(name, None)
+            properties = cluster_properties(self._clusters.get(name))
+            if self._properties.get(name) != properties:
+                changed.add(name)
+            if properties is None:
+                self._properties.pop(name, None)
             else:
-                self._shown[name] = look
-        return moved
+                self._properties[name] = properties
+        return changed
 
     def _plan_clusters(
         self, gateway: ir_gateway.Gateway, ports: tuple[listeners.Port, ...], new: set[str]
     ) -> None:
-        """Plan clusters with all that is theirs.
+        """Plan clusters with their endpoints and secrets.
 
-        One of TCP that no chain names has its endpoints under other names only.
+        A TCP cluster that no chain names has its endpoints under the names of dynamic clusters
+        only.
         """
         plain = {b.cluster for p in ports for s in p.streams for h in s.hosts for b in h.backends}
         for name in new | (plain ^ self._plain):
             cluster = self._clusters.get(name)
             if cluster is None or (cluster.protocol == "tcp" and name not in plain):
-                self._parts.drop(f"cluster/{name}")
+                self._fragments.drop(f"cluster/{name}")
                 if cluster is not None:
-                    # What it shows and trusts is asked for under its own name.
-                    found = tuple(secrets.of_cluster(cluster, gateway))
-                    self._parts.put(f"cluster/{name}", Part(found))
+                    # Dynamic clusters refer to its secrets by its own name.
+                    result = tuple(secrets.of_cluster(cluster, gateway))
+                    self._fragments.put(f"cluster/{name}", Fragment(result))
             else:
-                self._parts.put(f"cluster/{name}", self._cluster(cluster, gateway))
+                self._fragments.put(f"cluster/{name}", self._cluster(cluster, gateway))
         self._plain = plain
 
-    def _cluster(self, cluster: ir.Cluster, gateway: ir_gateway.Gateway) -> Part:
+    def _cluster(self, cluster: ir.Cluster, gateway: ir_gateway.Gateway) -> Fragment:
         try:
-            made = clusters.cluster(cluster, self._capabilities)
-            found = secrets.of_cluster(cluster, gateway)
-            return Part((made, clusters.endpoints(cluster), *found))
+            cluster_resource = clusters.cluster(cluster, self._capabilities)
+            cluster_secrets = secrets.of_cluster(cluster, gateway)
+            return Fragment((cluster_resource, clusters.endpoints(cluster), *cluster_secrets))
         except InvalidValueError as error:
-            return Part((), ((f"cluster/{cluster.name}", str(error)),))
+            return Fragment((), ((f"cluster/{cluster.name}", str(error)),))
 
     def _plan_secrets(self, gateway: ir_gateway.Gateway, ports: tuple[listeners.Port, ...]) -> None:
-        """Plan the certificates and authorities of listeners, by the places that ask for them."""
+        """Plan the certificates and CA certificates of listeners, under the names they refer to."""
         certificates = {each.name: each for each in gateway.certificates}
         bundles = {each.name: each for each in gateway.trust}
-        wanted: dict[str, tuple[Any, Callable[[], Resource]]] = {}
-        for name, asked in (*secret_names.certificates(ports), *kubernetes.certificates(gateway)):
-            if (found := certificates.get(asked)) is not None:
-                wanted[name] = (found, partial(secrets.certificate, name, found))
-        for name, asked, optional in (*secret_names.trust(gateway), *kubernetes.trust(gateway)):
-            bundle = bundles.get(asked)
+        planned: dict[str, tuple[Any, Callable[[], Resource]]] = {}
+        for name, source in (*secret_names.certificates(ports), *kubernetes.certificates(gateway)):
+            if (certificate := certificates.get(source)) is not None:
+                planned[name] = (certificate, partial(secrets.certificate, name, certificate))
+        for name, source, optional in (*secret_names.trust(gateway), *kubernetes.trust(gateway)):
+            bundle = bundles.get(source)
             if bundle is not None or optional:
-                made = partial(secrets.trust, name, bundle, optional=optional)
-                wanted[name] = ((bundle, optional), made)
-        for name, (seen, make) in wanted.items():
-            known = self._parts.get(f"secret/{name}")
-            if known is None or known.seen != (seen,):
-                self._parts.put(f"secret/{name}", Part((make(),), seen=(seen,)))
-        self._keep("secret", {f"secret/{name}" for name in wanted})
+                build = partial(secrets.trust, name, bundle, optional=optional)
+                planned[name] = ((bundle, optional), build)
+        for name, (inputs, make) in planned.items():
+            known = self._fragments.get(f"secret/{name}")
+            if known is None or known.inputs != (inputs,):
+                self._fragments.put(f"secret/{name}", Fragment((make(),), inputs=(inputs,)))
+        self._drop_unplanned("secret", {f"secret/{name}" for name in planned})
 
-    def _keep(self, kind: str, keys: set[str]) -> None:
-        """Drop the parts of a kind that are planned no more."""
-        for key in self._kept.get(kind, set()) - keys:
-            self._parts.drop(key)
-        self._kept[kind] = keys
+    def _drop_unplanned(self, kind: str, keys: set[str]) -> None:
+        """Drop the fragments of a kind that are not planned in this pass."""
+        for key in self._keys.get(kind, set()) - keys:
+            self._fragments.drop(key)
+        self._keys[kind] = keys
 
     def _plan_hosts(self, gateway: ir_gateway.Gateway, context: Context, stale: set[str]) -> None:
         """Plan the virtual hosts of all ports."""
         self._drop_hosts(self._hosts.keys() - {each.port for each in gateway.listeners})
         for listener in gateway.listeners:
-            apart = gateway.edge.sni_host_validation and listener.protocol == "HTTPS"
+            per_listener = gateway.edge.sni_host_validation and listener.protocol == "HTTPS"
             hosts = self._hosts.get(listener.port)
-            if hosts is None or hosts.apart != apart:
+            if hosts is None or hosts.per_listener != per_listener:
                 self._drop_hosts({listener.port})
-                hosts = self._hosts[listener.port] = Hosts(self._parts, listener.port, apart=apart)
+                hosts = self._hosts[listener.port] = Hosts(
+                    self._fragments, listener.port, per_listener=per_listener
+                )
             scheme = "https" if listener.protocol == "HTTPS" else "http"
             served = msgspec.structs.replace(context, scheme=scheme)
-            self._note(*hosts.plan(listener.virtual_hosts, served, stale))
+            self._count_snippets(*hosts.plan(listener.virtual_hosts, served, stale))
 
     def _plan_authenticator(self, secrets: dict[str, ir_gateway.SecretFile]) -> None:
-        """Plan what is told to the authenticator, if it is there and any route needs it."""
-        moves = self._parts.moves if self._capabilities.authenticators else 0
-        known = self._parts.get("authenticator")
-        if (known.seen if known is not None else (0,)) == (moves,):
+        """Plan the configuration of the authenticator, if the agent has one and any route needs
+        it."""
+        moves = self._fragments.moves if self._capabilities.authenticators else 0
+        known = self._fragments.get("authenticator")
+        if (known.inputs if known is not None else (0,)) == (moves,):
             return
-        wanted: dict[Basic | Oidc, list[str]] = {}
-        for each, route in sorted(self._parts.needs, key=lambda need: (need[0].filter, need[1])):
-            wanted.setdefault(each, []).append(route)
-        made = tuple(ext_authz.resources(wanted, secrets))
-        self._parts.put("authenticator", Part(made, seen=(moves,)))
+        filters: dict[Basic | Oidc, list[str]] = {}
+        for authentication, route in sorted(
+            self._fragments.needs, key=lambda need: (need[0].filter, need[1])
+        ):
+            filters.setdefault(authentication, []).append(route)
+        result = tuple(ext_authz.resources(filters, secrets))
+        self._fragments.put("authenticator", Fragment(result, inputs=(moves,)))
 
     def _drop_hosts(self, ports: Iterable[int]) -> None:
         for port in ports:
             hosts = self._hosts.pop(port, None)
             if hosts is not None:
-                self._note((), hosts.drop())
+                self._count_snippets((), hosts.drop())
 
-    def _note(self, fresh: Iterable[ir.VirtualHost], gone: Iterable[ir.VirtualHost]) -> None:
-        """Take note of the snippets of hosts that came and went."""
+    def _count_snippets(
+        self, fresh: Iterable[ir.VirtualHost], gone: Iterable[ir.VirtualHost]
+    ) -> None:
+        """Count the snippets of added and removed hosts."""
         self._snippets.update(each.name for host in fresh for each in host.snippets)
         self._snippets.subtract(each.name for host in gone for each in host.snippets)
 
@@ -227,29 +249,29 @@ class Generator:
         for port in ports:
             keys.add(key := f"port/{port.family}/{port.number}")
             used = {share.cluster for s in port.streams for h in s.hosts for share in h.backends}
-            # Datagrams go to endpoints of several clusters at once; else only names are told.
+            # UDP uses the endpoints of several clusters; others depend on cluster names only.
             ends = [known.get(name) for name in sorted(used)] if port.family == "udp" else []
-            seen = (port, used & known.keys(), ends)
-            before = self._parts.get(key)
-            if before is None or before.seen != seen:
-                self._parts.put(key, _port(port, known, seen))
-        self._keep("port", keys)
+            inputs = (port, used & known.keys(), ends)
+            before = self._fragments.get(key)
+            if before is None or before.inputs != inputs:
+                self._fragments.put(key, _port(port, known, inputs))
+        self._drop_unplanned("port", keys)
 
 
-def _port(port: listeners.Port, known: dict[str, ir.Cluster], seen: tuple[Any, ...]) -> Part:
+def _port(port: listeners.Port, known: dict[str, ir.Cluster], inputs: tuple[Any, ...]) -> Fragment:
     try:
-        found = [listeners.listener(port, known)]
+        result = [listeners.listener(port, known)]
         if port.family == "udp":
-            found += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
+            result += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
     except InvalidValueError as error:
-        return Part((), ((f"port/{port.number}", str(error)),), seen=seen)
-    return Part(tuple(found), seen=seen)
+        return Fragment((), ((f"port/{port.number}", str(error)),), inputs=inputs)
+    return Fragment(tuple(result), inputs=inputs)
 
 
 def _common(gateway: ir_gateway.Gateway, snippets: Counter[str]) -> Unsupported:
-    """Say what of the whole gateway Envoy leaves out."""
+    """Return the settings of the whole gateway that Envoy does not support."""
     edge = gateway.edge
-    why = "snippets are in NGINX's language"
+    why = "snippets in NGINX syntax are not supported by Envoy"
     names = (*(each.name for each in gateway.snippets), *sorted(+snippets))
     return (
         *(

@@ -1,4 +1,4 @@
-"""Header changes: what is sent to backends, and what clients see."""
+"""Header modifications of requests to backends and of responses to clients."""
 
 from __future__ import annotations
 
@@ -14,37 +14,40 @@ from gatehouse.compiler.ir import http as ir
 _OVERWRITE = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _APPEND = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 
-MOST_CHANGES = 950
-"""Headers that a route or a share sets, adds or removes; Envoy takes 1000 of each, and those that
-the compiler adds come on top."""
+MAX_CHANGES = 950
+"""Maximum number of headers that a route or a share sets, adds or removes. Envoy permits 1000 of
+each, including those that the compiler adds."""
 
 
-def option(name: str, value: str, *, append: bool = False, kept: bool = False) -> Any:
-    """Set or add a header; ``value`` may hold Envoy's own format, so it is one of ours.
+def option(name: str, value: str, *, append: bool = False, keep_empty: bool = False) -> Any:
+    """Return the option that sets or appends a header; ``value`` may contain Envoy's format.
 
-    ``kept``: also if the value is empty. Raises UnwritableError for a header that is too long.
+    ``keep_empty``: set it also if the value is empty. Never pass unescaped user input. Raises
+    InvalidValueError for a header that is too long.
     """
-    quoting.limited(name, quoting.LONGEST_HEADER, "the name of a header")
-    quoting.limited(value, quoting.LONGEST_HEADER, f"the value of the header {name}")
+    quoting.limited(name, quoting.MAX_HEADER_BYTES, "the name of a header")
+    quoting.limited(value, quoting.MAX_HEADER_BYTES, f"the value of the header {name}")
     return base_pb2.HeaderValueOption(
         header=base_pb2.HeaderValue(key=name, value=value),
         append_action=_APPEND if append else _OVERWRITE,
-        keep_empty_value=kept,
+        keep_empty_value=keep_empty,
     )
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Changes of a request: its Host is not changed as other headers are."""
+    """Changes of a request: Envoy changes Host separately from other headers."""
 
     edit: ir.HeaderEdit
     hostname: str | None = None
 
 
 def request(edit: ir.HeaderEdit) -> Request:
-    """Take the Host out of an edit. Raises UnwritableError."""
+    """Split the Host off an edit. Raises InvalidValueError."""
     touched = {*edit.remove, *(item.name for item in edit.add)}
     if "host" in {name.lower() for name in touched}:
-        raise quoting.InvalidValueError("Envoy can neither add to the header host nor remove it")
+        raise quoting.InvalidValueError(
+            "header host: adding and removing is not supported by Envoy"
+        )
     hosts = [item.value for item in edit.set if item.name.lower() == "host"]
     if not hosts:
         return Request(edit)
@@ -53,7 +56,7 @@ def request(edit: ir.HeaderEdit) -> Request:
 
 
 def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
-    """Give the edit that does ``first``, then ``second``."""
+    """Return the edit that applies ``first``, then ``second``."""
     overridden = {item.name.lower() for item in second.set} | {n.lower() for n in second.remove}
     return ir.HeaderEdit(
         set=(*(i for i in first.set if i.name.lower() not in overridden), *second.set),
@@ -62,18 +65,18 @@ def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
     )
 
 
-def apply(made: Any, kind: str, edit: ir.HeaderEdit) -> None:
+def apply(proto: Any, kind: str, edit: ir.HeaderEdit) -> None:
     """Write an edit into a route or a share; ``kind`` is ``request`` or ``response``.
 
-    Raises UnwritableError.
+    Raises InvalidValueError.
     """
     changes = max(len(edit.remove), len(edit.set) + len(edit.add))
-    if changes > MOST_CHANGES:
+    if changes > MAX_CHANGES:
         raise quoting.InvalidValueError(
-            f"a rule changes {changes} headers of a {kind}, and Envoy takes at most {MOST_CHANGES}"
+            f"rule changes {changes} headers of a {kind}: Envoy supports at most {MAX_CHANGES}"
         )
-    removed = getattr(made, f"{kind}_headers_to_remove")
-    added = getattr(made, f"{kind}_headers_to_add")
+    removed = getattr(proto, f"{kind}_headers_to_remove")
+    added = getattr(proto, f"{kind}_headers_to_add")
     removed.extend(quoting.changed_header(name) for name in edit.remove)
     added.extend(_options(edit.set, append=False))
     added.extend(_options(edit.add, append=True))
@@ -82,7 +85,10 @@ def apply(made: Any, kind: str, edit: ir.HeaderEdit) -> None:
 def _options(items: Iterable[ir.HeaderValue], *, append: bool) -> list[Any]:
     return [
         option(
-            quoting.changed_header(item.name), quoting.literal(item.value), append=append, kept=True
+            quoting.changed_header(item.name),
+            quoting.literal(item.value),
+            append=append,
+            keep_empty=True,
         )
         for item in items
     ]

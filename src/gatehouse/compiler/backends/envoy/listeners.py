@@ -1,8 +1,9 @@
-"""Listeners: one per port; a name in the handshake chooses the filter chain.
+"""Listeners: one per port. The SNI selects the filter chain.
 
-A listener's own fields never change while its port is served in the same way; chains come, go and
-change by themselves, and with one its connections end. So a chain depends on its name, the number
-of its certificates and how clients are met, not on what is served.
+A listener's own fields do not change while its port is served in the same way. Chains are added,
+removed and changed individually, and the connections of a changed chain are closed. So a chain
+depends on its hostnames, the number of its certificates and the settings towards clients, not on
+routes.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ _INSPECTOR = "envoy.filters.listener.tls_inspector"
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A port, and all that its listener depends on."""
+    """A port, and all inputs of its listener."""
 
     number: int
     bind_address: str
     edge: DataPlaneSettings
     plain: bool = False
-    """Whether HTTP is served in the clear."""
+    """Whether the port serves HTTP without TLS."""
     chains: tuple[Chain, ...] = ()
     client_validation: ir.ClientValidation | None = None
     streams: tuple[ir.L4Listener, ...] = ()
-    """Of TCP or TLS, or the one of UDP; of TLS with the names only that have a chain."""
+    """TCP or TLS listeners, or one UDP listener. TLS listeners have only the hosts with a chain."""
     passthrough: bool = False
     """Whether TLS passes through."""
     tunnel: proxy_protocol.ProxyProtocolInputs | None = None
 
     @property
     def family(self) -> str:
-        """``udp``, or ``tcp`` for all else."""
+        """``udp`` or ``tcp``."""
         udp = any(each.protocol == "UDP" for each in self.streams)
         return "udp" if udp else "tcp"
 
@@ -64,22 +65,22 @@ def ports(
     passing: Callable[[ir.L4Listener, tuple[Chain, ...]], tuple[ir.L4Host, ...]],
     entrance: Callable[[ir.ProxyProtocolListener], proxy_protocol.ProxyProtocolInputs],
 ) -> Iterator[Port]:
-    """Give the ports of a gateway; TLS listeners may share theirs with HTTPS.
+    """Yield the ports of a gateway. TLS listeners may share theirs with HTTPS listeners.
 
-    ``passing`` gives the names of a TLS port that have a chain, beside those that it is given;
-    ``entrance`` what there is to be known of a tunnel's port.
+    ``passing`` returns the hosts of a TLS listener that need a chain, given the HTTPS chains of the
+    port. ``entrance`` returns the inputs of a PROXY protocol port.
     """
     tls = {each.port: each for each in gateway.streams if each.protocol == "TLS"}
 
     def of(number: int, **more: Any) -> Port:
-        made = Port(number, gateway.bind_address, gateway.edge, **more)
-        found = tls.pop(number, None)
-        if found is None:
-            return made
+        port = Port(number, gateway.bind_address, gateway.edge, **more)
+        listener = tls.pop(number, None)
+        if listener is None:
+            return port
         return msgspec.structs.replace(
-            made,
-            streams=(ir.L4Listener(number, "TLS", passing(found, made.chains)),),
-            passthrough=any(not host.certificates for host in found.hosts),
+            port,
+            streams=(ir.L4Listener(number, "TLS", passing(listener, port.chains)),),
+            passthrough=any(not host.certificates for host in listener.hosts),
         )
 
     for each in gateway.listeners:
@@ -98,37 +99,37 @@ def ports(
         yield of(tunnel.port, tunnel=entrance(tunnel))
 
 
-def listener(port: Port, known: Mapping[str, http.Cluster]) -> Resource:
-    """Give the listener of a port."""
-    made = listener_pb2.Listener(
+def listener(port: Port, clusters: Mapping[str, http.Cluster]) -> Resource:
+    """Build the listener of a port."""
+    proto = listener_pb2.Listener(
         name=names.listener(port.number, port.family), address=_address(port)
     )
     if port.tunnel is not None:
-        proxy_protocol.fill(made, port.number, port.tunnel)
-        return _resource(made)
+        proxy_protocol.fill(proto, port.number, port.tunnel)
+        return _resource(proto)
     if port.family == "udp":
-        made.udp_listener_config.CopyFrom(udp_listener_config_pb2.UdpListenerConfig())
-        made.listener_filters.append(
-            l4.datagrams(port.number, next(iter(port.streams[0].hosts)), known)
+        proto.udp_listener_config.CopyFrom(udp_listener_config_pb2.UdpListenerConfig())
+        proto.listener_filters.append(
+            l4.datagrams(port.number, next(iter(port.streams[0].hosts)), clusters)
         )
-        return _resource(made)
-    made.listener_filters.extend(client_ip.listener_filters(port.edge))
+        return _resource(proto)
+    proto.listener_filters.extend(client_ip.listener_filters(port.edge))
     tls = any(each.protocol == "TLS" for each in port.streams)
     if tls:
-        dynamic_clusters.limit_buffers(made)
+        dynamic_clusters.limit_buffers(proto)
     if tls or port.chains:
-        made.listener_filters.append(
+        proto.listener_filters.append(
             components.ListenerFilter(
                 name=_INSPECTOR, typed_config=packed(tls_inspector_pb2.TlsInspector())
             )
         )
-    made.filter_chains.extend(_chains(port, known))
-    client_ip.admit(made, port.edge)
-    return _resource(made)
+    proto.filter_chains.extend(_chains(port, clusters))
+    client_ip.admit(proto, port.edge)
+    return _resource(proto)
 
 
-def _resource(made: Any) -> Resource:
-    return Resource.make(LISTENER, made.name, written(made))
+def _resource(proto: Any) -> Resource:
+    return Resource.make(LISTENER, proto.name, written(proto))
 
 
 def _address(port: Port) -> Any:
@@ -140,21 +141,21 @@ def _address(port: Port) -> Any:
     return address("::", port.number, udp=udp, ipv4_too=port.edge.ipv4)
 
 
-def _chains(port: Port, known: Mapping[str, http.Cluster]) -> Iterable[Any]:
+def _chains(port: Port, clusters: Mapping[str, http.Cluster]) -> Iterable[Any]:
     if port.plain:
         yield components.FilterChain(name=names.chain(port.number, ""), filters=[_http(port, "")])
     for chain in port.chains:
-        # Who has nothing to show is not spoken to.
+        # Without a certificate there is no chain: handshakes fail.
         if chain.certificates:
             yield _https(port, chain)
     for stream in port.streams:
         for host in stream.hosts:
-            yield _stream(port.number, stream, host, known)
-    # With a chain for all names, every one has a chain of its own.
+            yield _stream(port.number, stream, host, clusters)
+    # A chain for all names would shadow this one: then every hostname has its own chain.
     if port.passthrough and not any(_for_all(port)):
         yield components.FilterChain(
             name=names.chain(port.number, "by name"),
-            filter_chain_match=_asked(("",)),
+            filter_chain_match=_sni_match(("",)),
             filters=dynamic_clusters.filters(
                 f"tls_{port.number}", names.by_name(port.number), dynamic_clusters.SNI
             ),
@@ -178,41 +179,43 @@ def _http(port: Port, listener: str) -> Any:
 
 def _https(port: Port, chain: Chain) -> Any:
     name = names.chain(port.number, chain.listener, chain.number)
-    shown = [names.server_certificate(name, place) for place in range(len(chain.certificates))]
+    certificates = [
+        names.server_certificate(name, index) for index in range(len(chain.certificates))
+    ]
     alpn = ("h2", "http/1.1") if port.edge.http2 else ("http/1.1",)
-    wanted = port.client_validation
-    trust = names.client_trust(port.number) if wanted is not None else ""
-    required = wanted is not None and wanted.required
+    validation = port.client_validation
+    trust = names.client_trust(port.number) if validation is not None else ""
+    required = validation is not None and validation.required
     listener = chain.listener if port.edge.sni_host_validation else ""
     return components.FilterChain(
         name=name,
-        filter_chain_match=_asked(chain.names),
+        filter_chain_match=_sni_match(chain.names),
         filters=[_http(port, listener)],
-        transport_socket=secrets.server(shown, *alpn, clients=trust, required=required),
+        transport_socket=secrets.server(certificates, *alpn, clients=trust, required=required),
     )
 
 
 def _stream(
-    port: int, stream: ir.L4Listener, host: ir.L4Host, known: Mapping[str, http.Cluster]
+    port: int, stream: ir.L4Listener, host: ir.L4Host, clusters: Mapping[str, http.Cluster]
 ) -> Any:
     prefix = f"{stream.protocol.lower()}_{port}"
     name = names.chain(port, f"stream/{host.hostname}")
-    lasting = stream.protocol != "TLS" or bool(host.certificates)
-    onward = l4.forward(prefix, host, known, lasting=lasting)
-    made = components.FilterChain(name=name, filters=[onward])
+    unlimited = stream.protocol != "TLS" or bool(host.certificates)
+    tcp_proxy = l4.forward(prefix, host, clusters, unlimited=unlimited)
+    proto = components.FilterChain(name=name, filters=[tcp_proxy])
     if stream.protocol == "TLS":
-        made.filter_chain_match.CopyFrom(_asked((host.hostname,)))
+        proto.filter_chain_match.CopyFrom(_sni_match((host.hostname,)))
     if host.sources:
-        # Who comes from elsewhere finds no chain: no backend is asked for.
-        made.filter_chain_match.source_prefix_ranges.extend(map(client_ip.network, host.sources))
-    # Who is sent nowhere is cut before the handshake.
+        # Connections from other sources match no chain and reach no backend.
+        proto.filter_chain_match.source_prefix_ranges.extend(map(client_ip.network, host.sources))
+    # Without a backend the connection is closed before the handshake.
     if host.certificates and any(each.cluster for each in host.backends):
-        shown = [names.server_certificate(name, n) for n in range(len(host.certificates))]
-        made.transport_socket.CopyFrom(secrets.server(shown))
-    return made
+        certificates = [names.server_certificate(name, n) for n in range(len(host.certificates))]
+        proto.transport_socket.CopyFrom(secrets.server(certificates))
+    return proto
 
 
-def _asked(hostnames: tuple[str, ...]) -> Any:
-    """Ask for names in a handshake; an empty one stands for all."""
-    wanted = [] if "" in hostnames else sorted(map(quoting.hostname, hostnames))
-    return components.FilterChainMatch(server_names=wanted, transport_protocol="tls")
+def _sni_match(hostnames: tuple[str, ...]) -> Any:
+    """Match hostnames in SNI; an empty one matches all."""
+    server_names = [] if "" in hostnames else sorted(map(quoting.hostname, hostnames))
+    return components.FilterChainMatch(server_names=server_names, transport_protocol="tls")

@@ -1,4 +1,4 @@
-"""Which endpoint is next: as a cluster's policy, and what of a request a hash is made of."""
+"""Load balancing: policies of clusters, and hash policies of routes."""
 
 from __future__ import annotations
 
@@ -15,53 +15,54 @@ _Policy = components.RouteAction.HashPolicy
 
 
 def policy(settings: UpstreamSettings) -> int:
-    """Give Envoy's policy for NGINX's word."""
+    """Return Envoy's policy for a method in NGINX's syntax."""
     method, *words = settings.balancing.split() or ["round_robin"]
-    found: int = {
+    result: int = {
         "least_conn": cluster_pb2.Cluster.LEAST_REQUEST,
         "least_time": cluster_pb2.Cluster.LEAST_REQUEST,
         "ip_hash": cluster_pb2.Cluster.RING_HASH,
         "hash": cluster_pb2.Cluster.RING_HASH,
         "random": cluster_pb2.Cluster.LEAST_REQUEST if words else cluster_pb2.Cluster.RANDOM,
     }.get(method, cluster_pb2.Cluster.ROUND_ROBIN)
-    return found
+    return result
 
 
 def unsupported(settings: UpstreamSettings) -> list[str]:
-    """Say what of the settings Envoy leaves out."""
-    found = {}
+    """Return the settings that Envoy does not support."""
+    reasons = {}
     if "least_time" in settings.balancing:
-        found["loadBalancingMethod"] = (
-            f"Envoy takes the endpoint with the fewest requests instead of {settings.balancing}"
+        reasons["loadBalancingMethod"] = (
+            f"Envoy uses the endpoint with the fewest requests instead of {settings.balancing}"
         )
-    if settings.balancing.startswith("hash") and _hashed(settings) is None:
-        found["hashMethodKey"] = (
-            f"Envoy cannot hash ${_key(settings)}, and takes endpoints by their turn"
-        )
+    if settings.balancing.startswith("hash") and _hash_policy(settings) is None:
+        reasons["hashMethodKey"] = f"Envoy cannot hash ${_key(settings)}; using round robin"
     if settings.connections:
-        found["keepAlive.connections"] = "Envoy keeps as many as there were, until they are idle"
+        reasons["keepAlive.connections"] = (
+            "not supported by Envoy: connections are kept until their idle timeout"
+        )
     return [
         left_out("UpstreamSettingsPolicy", settings.policies, field, why)
-        for field, why in found.items()
+        for field, why in reasons.items()
     ]
 
 
 def hash_policies(clusters: list[ir.Cluster]) -> list[Any]:
-    """Give what of a request decides about the endpoints of the clusters that hash."""
-    found: list[Any] = []
+    """Return the hash policies of the clusters that use hashing, without duplicates."""
+    policies: list[Any] = []
     for cluster in clusters:
-        made = _hashed(cluster.settings)
-        if made is not None and made not in found:
-            found.append(made)
-    return found
+        proto = _hash_policy(cluster.settings)
+        if proto is not None and proto not in policies:
+            policies.append(proto)
+    return policies
 
 
 def _key(settings: UpstreamSettings) -> str:
     return settings.key.name if settings.key is not None else "request_uri"
 
 
-def _hashed(settings: UpstreamSettings) -> Any:
-    """Give the policy of a cluster's hash; None where it has none."""
+def _hash_policy(settings: UpstreamSettings) -> Any:
+    """Return the hash policy of a cluster; None if it has none or Envoy does not support its
+    key."""
     method = settings.balancing.partition(" ")[0]
     if method == "ip_hash":
         return _source()

@@ -1,4 +1,4 @@
-"""Copies of requests: answered to nobody."""
+"""Request mirroring: responses to copies are discarded."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gatehouse.compiler.ir import http as ir
 _WHOLE = 1_000_000
 
 
-def mirrors(wanted: Iterable[ir.Mirror], clusters: Mapping[str, ir.Cluster]) -> list[Any]:
-    """Give the policies of a route; copies that can be sent nowhere are not made."""
-    made = []
-    for mirror in wanted:
+def mirrors(targets: Iterable[ir.Mirror], clusters: Mapping[str, ir.Cluster]) -> list[Any]:
+    """Return the mirror policies of a route; mirrors without a cluster are skipped."""
+    policies = []
+    for mirror in targets:
         share = round(mirror.numerator * _WHOLE / mirror.denominator)
         if mirror.cluster not in clusters or share <= 0:
             continue
@@ -27,5 +27,5 @@ def mirrors(wanted: Iterable[ir.Mirror], clusters: Mapping[str, ir.Cluster]) -> 
             fraction = policy.runtime_fraction.default_value
             fraction.numerator = share
             fraction.denominator = percent_pb2.FractionalPercent.MILLION
-        made.append(policy)
-    return made
+        policies.append(policy)
+    return policies

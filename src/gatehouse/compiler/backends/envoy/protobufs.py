@@ -1,4 +1,4 @@
-"""Pieces of messages that many resources have."""
+"""Common parts of protobuf messages."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from google.protobuf import any_pb2, wrappers_pb2
 
 
 def packed(message: Any) -> any_pb2.Any:
-    """Put a message into one that says its type; the same message gives the same bytes."""
-    made = any_pb2.Any()
-    made.Pack(message, deterministic=True)
-    return made
+    """Pack a message into ``Any``; equal messages give identical bytes."""
+    proto = any_pb2.Any()
+    proto.Pack(message, deterministic=True)
+    return proto
 
 
 def written(message: Any) -> bytes:
-    """Serialise; the same message gives the same bytes."""
-    found: bytes = message.SerializeToString(deterministic=True)
-    return found
+    """Serialise a message; equal messages give identical bytes."""
+    body: bytes = message.SerializeToString(deterministic=True)
+    return body
 
 
 def ads() -> config_source_pb2.ConfigSource:
-    """Give the source of what is told on the stream of everything."""
+    """Return the config source for resources delivered by ADS."""
     return config_source_pb2.ConfigSource(
         ads=config_source_pb2.AggregatedConfigSource(),
         resource_api_version=config_source_pb2.V3,
@@ -30,7 +30,7 @@ def ads() -> config_source_pb2.ConfigSource:
 
 
 def address(host: str, port: int, *, udp: bool = False, ipv4_too: bool = False) -> Any:
-    """Give a socket's address."""
+    """Return a socket address."""
     socket = address_pb2.SocketAddress
     return address_pb2.Address(
         socket_address=socket(
@@ -43,10 +43,10 @@ def address(host: str, port: int, *, udp: bool = False, ipv4_too: bool = False) 
 
 
 def number(value: int) -> wrappers_pb2.UInt32Value:
-    """Wrap a number that may also be absent."""
+    """Wrap an optional number."""
     return wrappers_pb2.UInt32Value(value=value)
 
 
 def truth(value: bool) -> wrappers_pb2.BoolValue:
-    """Wrap a truth that may also be absent."""
+    """Wrap an optional boolean."""
     return wrappers_pb2.BoolValue(value=value)

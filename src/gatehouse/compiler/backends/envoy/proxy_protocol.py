@@ -1,7 +1,8 @@
-"""Ports for proxies that say by the PROXY protocol which address their clients wanted.
+"""Ports that select a cluster by the destination in the PROXY protocol header.
 
-Whoever is not believed, says nothing, or names an address that nobody registered, is cut. A health
-check without a destination (LOCAL, UNKNOWN) has that of the port itself, which is nobody's.
+Connections from untrusted proxies, without a header or with an unknown destination are closed. A
+health check without a destination (LOCAL, UNKNOWN) has the address of the port itself, which is
+never a destination.
 """
 
 from __future__ import annotations
@@ -22,95 +23,99 @@ from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir
 
 PROXY_HEADER_TIMEOUT_SECONDS = 5.0
-"""Seconds until the header must have come."""
+"""Timeout of the PROXY header in seconds."""
 
 
-class Listed(msgspec.Struct, frozen=True, order=True):
-    """An address that not everybody may reach."""
+class RestrictedAddress(msgspec.Struct, frozen=True, order=True):
+    """A destination address with restricted sources."""
 
     address: str
     sources: tuple[str, ...]
 
 
 class ProxyProtocolInputs(msgspec.Struct, frozen=True):
-    """What the listener of such a port depends on."""
+    """Inputs of the listener of a PROXY protocol port."""
 
     proxies: tuple[str, ...]
-    listed: tuple[Listed, ...]
+    restricted: tuple[RestrictedAddress, ...]
 
 
 class Destinations:
-    """The destinations of a port."""
+    """Destinations of a port."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._followed: ChangeTracker[ir.Destination] = ChangeTracker()
-        self._listed: set[Listed] = set()
+        self._tracker: ChangeTracker[ir.Destination] = ChangeTracker()
+        self._restricted: set[RestrictedAddress] = set()
 
     def follow(
         self, destinations: Collection[ir.Destination]
     ) -> dynamic_clusters.DynamicClusterDiff:
-        """Look at the destinations that there are now; say which of them changed."""
-        fresh, gone = self._followed.follow(destinations)
-        self._listed -= {Listed(each.address, each.sources) for each in gone}
-        self._listed |= {Listed(each.address, each.sources) for each in fresh if each.sources}
+        """Update the destinations. Return the changed dynamic clusters."""
+        fresh, gone = self._tracker.follow(destinations)
+        self._restricted -= {RestrictedAddress(each.address, each.sources) for each in gone}
+        self._restricted |= {
+            RestrictedAddress(each.address, each.sources) for each in fresh if each.sources
+        }
         return dynamic_clusters.DynamicClusterDiff(
-            list(self._directed(fresh)), list(self._directed(gone))
+            list(self._dynamic_clusters(fresh)), list(self._dynamic_clusters(gone))
         )
 
-    def _directed(self, found: list[ir.Destination]) -> Iterator[dynamic_clusters.DynamicCluster]:
-        for each in found:
-            # Whatever is no address is nobody's destination.
+    def _dynamic_clusters(
+        self, destinations: list[ir.Destination]
+    ) -> Iterator[dynamic_clusters.DynamicCluster]:
+        for target in destinations:
+            # An invalid address cannot be a destination.
             with contextlib.suppress(InvalidValueError):
-                yield destination(self._port, each)
+                yield destination(self._port, target)
 
     def entrance(self, proxies: tuple[str, ...]) -> ProxyProtocolInputs:
-        """Give what of the port its listener depends on."""
-        return ProxyProtocolInputs(proxies, tuple(sorted(self._listed)))
+        """Return the inputs of the port's listener."""
+        return ProxyProtocolInputs(proxies, tuple(sorted(self._restricted)))
 
 
-def destination(port: int, found: ir.Destination) -> dynamic_clusters.DynamicCluster:
-    """Give the cluster of a destination. Raises UnwritableError."""
-    prefix = names.by_destination(port, found.sources)
-    address = _address(found.address)
-    shown = f"[{address}]" if address.version == 6 else str(address)
-    return dynamic_clusters.DynamicCluster(f"{prefix}{shown}:{found.port}", found.cluster)
+def destination(port: int, source: ir.Destination) -> dynamic_clusters.DynamicCluster:
+    """Return the dynamic cluster of a destination. Raises InvalidValueError."""
+    prefix = names.by_destination(port, source.sources)
+    address = _address(source.address)
+    host = f"[{address}]" if address.version == 6 else str(address)
+    return dynamic_clusters.DynamicCluster(f"{prefix}{host}:{source.port}", source.cluster)
 
 
-def fill(made: Any, port: int, entrance: ProxyProtocolInputs) -> None:
-    """Write a port's listener. Raises UnwritableError."""
-    dynamic_clusters.limit_buffers(made)
-    made.listener_filters.append(
+def fill(proto: Any, port: int, entrance: ProxyProtocolInputs) -> None:
+    """Write the listener of a port. Raises InvalidValueError."""
+    dynamic_clusters.limit_buffers(proto)
+    proto.listener_filters.append(
         components.ListenerFilter(
             name="envoy.filters.listener.proxy_protocol",
             typed_config=packed(proxy_protocol_pb2.ProxyProtocol()),
         )
     )
-    made.listener_filters_timeout.CopyFrom(quoting.seconds(PROXY_HEADER_TIMEOUT_SECONDS))
-    made.filter_chains.extend(_chains(port, entrance))
+    proto.listener_filters_timeout.CopyFrom(quoting.seconds(PROXY_HEADER_TIMEOUT_SECONDS))
+    proto.filter_chains.extend(_chains(port, entrance))
 
 
 def _chains(port: int, entrance: ProxyProtocolInputs) -> Iterator[Any]:
-    believed = [client_ip.network(each) for each in entrance.proxies]
-    for each in entrance.listed:
-        made = components.FilterChain(
-            name=names.chain(port, f"destination/{each.address}"),
-            filters=_filters(port, each.sources),
+    proxies = [client_ip.network(restricted) for restricted in entrance.proxies]
+    for restricted in entrance.restricted:
+        proto = components.FilterChain(
+            name=names.chain(port, f"destination/{restricted.address}"),
+            filters=_filters(port, restricted.sources),
         )
-        address = _address(each.address)
-        made.filter_chain_match.prefix_ranges.append(client_ip.network(str(address)))
-        sources = [client_ip.network(source) for source in each.sources]
-        if believed:
-            made.filter_chain_match.source_prefix_ranges.extend(sources)
-            made.filter_chain_match.direct_source_prefix_ranges.extend(believed)
+        address = _address(restricted.address)
+        proto.filter_chain_match.prefix_ranges.append(client_ip.network(str(address)))
+        sources = [client_ip.network(source) for source in restricted.sources]
+        if proxies:
+            proto.filter_chain_match.source_prefix_ranges.extend(sources)
+            proto.filter_chain_match.direct_source_prefix_ranges.extend(proxies)
         else:
-            # A source that anybody may claim proves nothing.
-            made.filter_chain_match.direct_source_prefix_ranges.extend(sources)
-        yield made
+            # If any peer may set the source in the header, only the peer's own address counts.
+            proto.filter_chain_match.direct_source_prefix_ranges.extend(sources)
+        yield proto
     everything = components.FilterChain(
         name=names.chain(port, "by destination"), filters=_filters(port, ())
     )
-    everything.filter_chain_match.direct_source_prefix_ranges.extend(believed)
+    everything.filter_chain_match.direct_source_prefix_ranges.extend(proxies)
     yield everything
 
 
@@ -123,4 +128,4 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     try:
         return ipaddress.ip_address(text)
     except ValueError as error:
-        raise InvalidValueError("a destination is no address") from error
+        raise InvalidValueError("destination must be an IP address") from error

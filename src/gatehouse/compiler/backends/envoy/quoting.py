@@ -1,4 +1,4 @@
-"""The only place where values become parts of resources. They are hostile until they were here."""
+"""The only module that turns values into parts of resources. Values are untrusted before."""
 
 from __future__ import annotations
 
@@ -14,59 +14,60 @@ from gatehouse.dataplane.xds.runtime_limits import MAX_PROGRAM_SIZE
 
 
 class InvalidValueError(ValueError):
-    """A value that no resource can hold; the message says why, without the value."""
+    """A value that no resource can contain. The message has the reason, not the value."""
 
 
-LONGEST_PATTERN = 4096
-"""Characters of a regular expression of a user; the Gateway API allows no longer one."""
+MAX_PATTERN_CHARACTERS = 4096
+"""Maximum number of characters of a user's regular expression; the Gateway API has the same
+limit."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HOSTNAME = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PLAIN = re.compile(r"[A-Za-z0-9_/~-]")
 _UNTOUCHABLE = ("host", "x-gh-scope")
-"""Headers of Envoy's own; the front end refuses those that belong to a connection."""
+"""Headers that routes must not change; the front end rejects connection headers."""
 
-LONGEST_HEADER = 16_384
-"""Bytes of the name and of the value of a header that Envoy sets; its rules allow no more."""
+MAX_HEADER_BYTES = 16_384
+"""Maximum bytes of the name and of the value of a header that Envoy sets; a rule of its API."""
 
-LONGEST_PARAMETER_NAME = 1024
-"""Bytes of the name of a query parameter that Envoy compares; its rules allow no more."""
+MAX_PARAMETER_NAME_BYTES = 1024
+"""Maximum bytes of the name of a query parameter that Envoy matches; a rule of its API."""
 
-LONGEST_SERVER_NAME = 255
-"""Bytes of the name in a TLS handshake with a server; Envoy's rules allow no more."""
+MAX_SERVER_NAME_BYTES = 255
+"""Maximum bytes of the SNI sent to a server; a rule of Envoy's API."""
 
-LONGEST_TIME = 315_576_000.0
-"""Seconds; more is no limit that anybody means."""
+MAX_SECONDS = 315_576_000.0
+"""Maximum time in seconds, ten years."""
 
 
 def text(value: str) -> str:
-    """Check a value that Envoy takes as it is."""
+    """Check a text that Envoy uses unchanged."""
     if _CONTROL.search(value):
-        raise InvalidValueError("a value has control characters")
+        raise InvalidValueError("value contains control characters")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValueError("a value is no valid Unicode") from error
+        raise InvalidValueError("value is not valid Unicode") from error
     return value
 
 
-def limited(value: str, longest: int, what: str) -> str:
-    """Check that a value has at most ``longest`` bytes; ``what`` names it in the error."""
+def limited(value: str, maximum: int, what: str) -> str:
+    """Check that a value has at most ``maximum`` bytes; ``what`` names it in the error."""
     size = len(text(value).encode())
-    if size > longest:
-        raise InvalidValueError(f"{what} has {size} bytes, and Envoy takes at most {longest}")
+    if size > maximum:
+        raise InvalidValueError(f"{what} has {size} bytes: Envoy supports at most {maximum}")
     return value
 
 
 def parameter_name(value: str) -> str:
-    """Check the name of a query parameter that Envoy compares."""
-    return limited(value, LONGEST_PARAMETER_NAME, "the name of a query parameter")
+    """Check the name of a query parameter that Envoy matches."""
+    return limited(value, MAX_PARAMETER_NAME_BYTES, "the name of a query parameter")
 
 
 def server_name(value: str) -> str:
-    """Check the name that a TLS handshake asks a server for."""
-    return limited(value, LONGEST_SERVER_NAME, "the server name for TLS to a backend")
+    """Check the SNI for connections to a server."""
+    return limited(value, MAX_SERVER_NAME_BYTES, "the server name for TLS to a backend")
 
 
 def lines(value: str) -> str:
@@ -75,75 +76,77 @@ def lines(value: str) -> str:
 
 
 def literal(value: str) -> str:
-    """Escape a value where Envoy would put in what stands between percent signs."""
+    """Escape a value where Envoy expands text between percent signs."""
     return text(value).replace("%", "%%")
 
 
 def hostname(value: str) -> str:
-    """Check the name of a host, which may begin with a wildcard."""
+    """Check a hostname, which may start with a wildcard."""
     if not _HOSTNAME.fullmatch(value):
-        raise InvalidValueError("a hostname is none")
+        raise InvalidValueError("invalid hostname")
     return value
 
 
 def header_name(name: str) -> str:
-    """Check the name of a header that is changed or looked at; give it in lower case."""
+    """Check the name of a header that is changed or matched. Return it in lower case."""
     if not _TOKEN.fullmatch(name):
-        raise InvalidValueError("a header name has characters that HTTP does not allow")
+        raise InvalidValueError("header name contains characters that HTTP does not permit")
     return name.lower()
 
 
 def changed_header(name: str) -> str:
-    """Check the name of a header that is changed."""
-    found = header_name(name)
-    if found in _UNTOUCHABLE or found.startswith("x-envoy-"):
-        raise InvalidValueError(f"Envoy does not let routes change the header {found}")
-    return found
+    """Check the name of a header that is changed. Return it in lower case."""
+    lowered = header_name(name)
+    if lowered in _UNTOUCHABLE or lowered.startswith("x-envoy-"):
+        raise InvalidValueError(f"Envoy does not permit routes to change the header {lowered}")
+    return lowered
 
 
 def seconds(value: float) -> duration_pb2.Duration:
-    """Write a time."""
-    if not 0 <= value <= LONGEST_TIME:
-        raise InvalidValueError("a time is negative, or longer than ten years")
-    made = duration_pb2.Duration()
-    made.FromNanoseconds(round(value * 1000) * 1_000_000)
-    return made
+    """Convert seconds to a duration. Raises InvalidValueError."""
+    if not 0 <= value <= MAX_SECONDS:
+        raise InvalidValueError("duration must be between 0 and ten years")
+    proto = duration_pb2.Duration()
+    proto.FromNanoseconds(round(value * 1000) * 1_000_000)
+    return proto
 
 
 def pattern(value: str) -> Any:
-    """Check a regular expression; give it as one that must match the whole."""
-    if len(value) > LONGEST_PATTERN:
-        raise InvalidValueError(f"a regular expression is longer than {LONGEST_PATTERN} characters")
+    """Check a user's regular expression. Return the matcher for a whole value."""
+    if len(value) > MAX_PATTERN_CHARACTERS:
+        raise InvalidValueError(
+            f"regular expression is longer than {MAX_PATTERN_CHARACTERS} characters"
+        )
     return regex(text(value))
 
 
 def regex(value: str) -> Any:
-    """Give an expression that must match the whole."""
+    """Return the matcher of a regular expression for a whole value. Raises InvalidValueError."""
     options = re2.Options()
     options.log_errors = False
     try:
         compiled = re2.compile(value, options)
     except re2.error as error:
-        raise InvalidValueError("a regular expression is not valid for RE2") from error
+        raise InvalidValueError("regular expression is not valid for RE2") from error
     if compiled.programsize > MAX_PROGRAM_SIZE:
-        raise InvalidValueError("a regular expression is too large once it is compiled")
+        raise InvalidValueError("regular expression is too large when compiled")
     return regex_pb2.RegexMatcher(regex=value)
 
 
 def matches_nothing(value: str) -> bool:
-    """Whether a regular expression matches the empty text."""
+    """Return whether a regular expression matches the empty text."""
     return re2.fullmatch(value, "") is not None
 
 
 def escape(value: str) -> str:
-    """Give the pattern that matches exactly ``value``."""
+    """Return the pattern that matches exactly ``value``."""
     return "".join(c if _PLAIN.fullmatch(c) or ord(c) > 127 else f"\\{c}" for c in value)
 
 
 def encoded(value: str, *, space: str = " ") -> str:
-    """Give the pattern that matches ``value`` and its percent-encoded spellings.
+    """Return the pattern that matches ``value`` and its percent-encoded spellings.
 
-    ``space``: what a space may also be written as.
+    ``space``: an alternative spelling of a space.
     """
     return "".join(_byte(byte, space) for byte in value.encode())
 
@@ -156,13 +159,13 @@ def _byte(byte: int, space: str) -> str:
 
 
 def path(value: str) -> str:
-    """Write a path: what may not stand in one is percent-encoded."""
+    """Percent-encode the characters of a path that are not permitted in one."""
     if "?" in value or "#" in value:
-        raise InvalidValueError("a path has a question mark or a hash")
-    kept = re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", text(value))
-    return quote(kept, safe="/%:@!$&'()*+,;=~-._")
+        raise InvalidValueError("path must not contain a question mark or a hash")
+    escaped = re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", text(value))
+    return quote(escaped, safe="/%:@!$&'()*+,;=~-._")
 
 
 def replacement(value: str) -> str:
-    """Write a literal where RE2 would put in groups."""
+    """Escape a literal where RE2 expands groups."""
     return value.replace("\\", "\\\\")

@@ -1,4 +1,4 @@
-"""Rate limits: a bucket of tokens for each value of a key, in this Envoy and for this route."""
+"""Local rate limits: a token bucket for each value of a key, per Envoy and route."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FILTER = "envoy.filters.http.local_ratelimit"
 
 _Action = components.RateLimit.Action
 _BYTES = 128
-"""What NGINX takes for one value of a key."""
-_MOST = 100_000
+"""Memory that NGINX uses for one value of a key."""
+_MAX_DESCRIPTORS = 100_000
 _STATUS = 503
-_ENOUGH = 2**32 - 1
+_UNLIMITED = 2**32 - 1
 
 _HEADERS = {
     "request_uri": ":path",
@@ -32,65 +32,65 @@ _HEADERS = {
 }
 
 
-def limits(wanted: ir.RateLimits) -> list[Any]:
-    """Give a filter for each limit that can be kept. Raises UnwritableError."""
-    return [_limit(wanted, limit) for limit in wanted.limits if _unknown(limit) is None]
+def limits(rates: ir.RateLimits) -> list[Any]:
+    """Return a filter for each supported limit. Raises InvalidValueError."""
+    return [_limit(rates, limit) for limit in rates.limits if _unsupported_attribute(limit) is None]
 
 
-def unsupported(wanted: ir.RateLimits) -> list[str]:
-    """Say what of the limits Envoy leaves out."""
-    found = []
-    for limit in wanted.limits:
+def unsupported(rates: ir.RateLimits) -> list[str]:
+    """Return the settings of the limits that Envoy does not support."""
+    findings = []
+    for limit in rates.limits:
         policy, _, index = limit.name.rpartition("/")
-        place = f"rateLimit.local.rules[{index}]"
-        unknown = _unknown(limit)
-        if unknown is not None:
-            why = f"Envoy cannot count by ${unknown}"
-            found.append(left_out("RateLimitPolicy", [policy], f"{place}.key", why))
+        path = f"rateLimit.local.rules[{index}]"
+        attribute = _unsupported_attribute(limit)
+        if attribute is not None:
+            why = f"Envoy cannot limit by ${attribute}"
+            findings.append(left_out("RateLimitPolicy", [policy], f"{path}.key", why))
         elif limit.burst and limit.delay is not None:
-            why = "Envoy lets a burst pass at once"
-            found.append(left_out("RateLimitPolicy", [policy], f"{place}.delay", why))
-    return found
+            why = "Envoy does not delay a burst"
+            findings.append(left_out("RateLimitPolicy", [policy], f"{path}.delay", why))
+    return findings
 
 
-def _limit(wanted: ir.RateLimits, limit: ir.RateLimit) -> Any:
-    every = {"second": 1.0, "minute": 60.0}[limit.per]
-    bucket = _bucket(limit.burst + 1, limit.rate, every)
-    made = local_rate_limit_pb2.LocalRateLimit(
+def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> Any:
+    interval = {"second": 1.0, "minute": 60.0}[limit.per]
+    bucket = _bucket(limit.burst + 1, limit.rate, interval)
+    proto = local_rate_limit_pb2.LocalRateLimit(
         stat_prefix="rates",
-        token_bucket=_bucket(_ENOUGH, _ENOUGH, 1.0),
+        token_bucket=_bucket(_UNLIMITED, _UNLIMITED, 1.0),
         always_consume_default_token_bucket=truth(False),
-        max_dynamic_descriptors=number(max(1, min(_MOST, limit.memory // _BYTES))),
+        max_dynamic_descriptors=number(max(1, min(_MAX_DESCRIPTORS, limit.memory // _BYTES))),
     )
-    made.status.code = wanted.status if wanted.status is not None else _STATUS
-    made.filter_enabled.default_value.numerator = 100
-    made.filter_enforced.default_value.numerator = 0 if wanted.dry_run else 100
+    proto.status.code = rates.status if rates.status is not None else _STATUS
+    proto.filter_enabled.default_value.numerator = 100
+    proto.filter_enforced.default_value.numerator = 0 if rates.dry_run else 100
     actions, entries = [], []
-    for place, part in enumerate(limit.key or ("",)):
-        key = f"{place}"
+    for index, part in enumerate(limit.key or ("",)):
+        key = f"{index}"
         actions.append(_action(part, key))
         entry = ratelimit_pb2.RateLimitDescriptor.Entry(key=_name(part, key))
         if isinstance(part, str):
             entry.value = quoting.text(part) or "-"
         entries.append(entry)
-    made.rate_limits.add(actions=actions)
-    made.descriptors.add(entries=entries, token_bucket=bucket)
-    return extension_pb2.TypedExtensionConfig(name=FILTER, typed_config=packed(made))
+    proto.rate_limits.add(actions=actions)
+    proto.descriptors.add(entries=entries, token_bucket=bucket)
+    return extension_pb2.TypedExtensionConfig(name=FILTER, typed_config=packed(proto))
 
 
-def _bucket(most: int, rate: int, seconds: float) -> Any:
+def _bucket(burst: int, rate: int, seconds: float) -> Any:
     return token_bucket_pb2.TokenBucket(
-        max_tokens=most, tokens_per_fill=number(rate), fill_interval=quoting.seconds(seconds)
+        max_tokens=burst, tokens_per_fill=number(rate), fill_interval=quoting.seconds(seconds)
     )
 
 
-def _unknown(limit: ir.RateLimit) -> str | None:
-    """Give the first attribute that Envoy does not know; None if it knows all."""
+def _unsupported_attribute(limit: ir.RateLimit) -> str | None:
+    """Return the first attribute that Envoy does not support; None if it supports all."""
     attributes = [part.name for part in limit.key if isinstance(part, ir.Attribute)]
-    return next((name for name in attributes if not _known(name)), None)
+    return next((name for name in attributes if not _is_supported(name)), None)
 
 
-def _known(name: str) -> bool:
+def _is_supported(name: str) -> bool:
     return _is_client(name) or name in _HEADERS or name.startswith(("http_", "arg_"))
 
 
@@ -103,7 +103,7 @@ def _name(part: str | ir.Attribute, key: str) -> str:
 
 
 def _action(part: str | ir.Attribute, key: str) -> Any:
-    """Give what of a request is counted by; a request without it is not counted."""
+    """Return the request attribute to count by; requests without it are not counted."""
     if isinstance(part, str):
         value = quoting.text(part) or "-"
         return _Action(generic_key=_Action.GenericKey(descriptor_key=key, descriptor_value=value))

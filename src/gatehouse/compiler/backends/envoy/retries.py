@@ -1,4 +1,4 @@
-"""Retries: those that a route asks for, and those that do no harm."""
+"""Retries: the policy of a route, and the default for failures that are safe to retry."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from gatehouse.compiler.ir import http as ir
 _FAILURES = "connect-failure,refused-stream,reset"
 
 
-def harmless() -> Any:
-    """Try elsewhere what no backend has seen."""
+def safe_policy() -> Any:
+    """Return the default policy: retry requests that no backend has received."""
     return elsewhere(
         components.RetryPolicy(retry_on="connect-failure,refused-stream", num_retries=number(2))
     )
 
 
-def policy(wanted: ir.Retry | None, attempt: float) -> Any:
-    """Give a route's own policy; None for the common one. ``attempt``: seconds for each."""
-    if wanted is None:
+def policy(retry: ir.Retry | None, attempt: float) -> Any:
+    """Return a route's own policy; None for the default. ``attempt``: timeout of each in
+    seconds."""
+    if retry is None:
         return None
-    made = components.RetryPolicy(retry_on=_FAILURES, num_retries=number(wanted.attempts))
-    if wanted.codes:
-        made.retry_on += ",retriable-status-codes"
-        made.retriable_status_codes.extend(wanted.codes)
+    proto = components.RetryPolicy(retry_on=_FAILURES, num_retries=number(retry.attempts))
+    if retry.codes:
+        proto.retry_on += ",retriable-status-codes"
+        proto.retriable_status_codes.extend(retry.codes)
     if attempt:
-        made.per_try_timeout.CopyFrom(quoting.seconds(attempt))
+        proto.per_try_timeout.CopyFrom(quoting.seconds(attempt))
     # Envoy waits for a random part of the interval.
-    pause = quoting.seconds(max(wanted.backoff, 0.001))
-    made.retry_back_off.base_interval.CopyFrom(pause)
-    made.retry_back_off.max_interval.CopyFrom(quoting.seconds(max(2 * wanted.backoff, 0.001)))
-    return elsewhere(made)
+    pause = quoting.seconds(max(retry.backoff, 0.001))
+    proto.retry_back_off.base_interval.CopyFrom(pause)
+    proto.retry_back_off.max_interval.CopyFrom(quoting.seconds(max(2 * retry.backoff, 0.001)))
+    return elsewhere(proto)
 
 
-def elsewhere(made: Any) -> Any:
-    """Prefer endpoints that were not asked yet."""
-    made.retry_host_predicate.add(
+def elsewhere(proto: Any) -> Any:
+    """Prefer endpoints that were not tried yet."""
+    proto.retry_host_predicate.add(
         name="envoy.retry_host_predicates.previous_hosts",
         typed_config=packed(previous_hosts_pb2.PreviousHostsPredicate()),
     )
-    made.host_selection_retry_max_attempts = 3
-    return made
+    proto.host_selection_retry_max_attempts = 3
+    return proto

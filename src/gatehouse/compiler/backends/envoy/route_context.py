@@ -1,4 +1,4 @@
-"""What a route is served in."""
+"""Types shared by the modules of routes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """What of a cluster is seen where it is used; its endpoints are not."""
+class ClusterProperties(msgspec.Struct, frozen=True):
+    """The cluster properties that routes depend on; endpoints are excluded so that they do not
+    regenerate routes."""
 
     protocol: str
     balancing: str = ""
@@ -21,21 +22,21 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What the routes of a virtual host are served in."""
+    """Context of the routes of a virtual host."""
 
     clusters: Mapping[str, ir.Cluster]
     secrets: Mapping[str, ir_gateway.SecretFile]
     capabilities: Capabilities
     scheme: str = "http"
-    """How clients come."""
+    """Scheme of client requests."""
     taken: Mapping[Oidc, str] = {}
-    """Of the virtual host, whose paths another one has; and the path."""
+    """Relying parties that cannot be served, each with the path that another one already uses."""
 
 
-def shown(cluster: ir.Cluster | None) -> Shown | None:
-    """Give what of a cluster its users see; None where there is none."""
+def cluster_properties(cluster: ir.Cluster | None) -> ClusterProperties | None:
+    """Return the properties of a cluster that routes depend on; None without a cluster."""
     if cluster is None:
         return None
     settings = cluster.settings
     key = settings.key.name if settings.key is not None else ""
-    return Shown(cluster.protocol, settings.balancing, key)
+    return ClusterProperties(cluster.protocol, settings.balancing, key)

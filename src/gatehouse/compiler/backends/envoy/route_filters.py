@@ -1,7 +1,7 @@
-"""What stands before a route's action: limits of bodies and rates, authentication, sessions.
+"""Filters before the action of a route: body size, rate limits, authentication, sessions.
 
-Two filters in every chain run whatever filters a route brings itself (Envoy's ``composite``), so
-that no listener changes with them.
+Two filters in every chain run the filters that a route configures (Envoy's ``composite``), so that
+listeners do not depend on them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ FILTER = "gh.guard"
 BODY = "gh.body"
 
 BUFFERED = 16 << 20
-"""Bytes; a body of unstated length is held back until it is known not to be longer than allowed,
-if no more than this is."""
+"""Bytes. A body of unknown length up to this size is buffered until its length is known to be
+within the limit."""
 
-_LONGEST = 2**63 - 1
+_MAX_LENGTH = 2**63 - 1
 _BUFFER = "envoy.filters.http.buffer"
 
 
 def idle() -> Any:
-    """Give a filter that does nothing until a route says what."""
+    """Return a filter that does nothing until a route configures it."""
     composite = extension_pb2.TypedExtensionConfig(
         name="composite", typed_config=packed(composite_pb2.Composite())
     )
@@ -53,40 +53,40 @@ def idle() -> Any:
     )
 
 
-def refusals(route: ir.Route, match: Any) -> list[Any]:
-    """Give the routes before a route that refuse what it must not get."""
+def rejections(route: ir.Route, match: Any) -> list[Any]:
+    """Return the routes before a route that reject requests with a body that is too large."""
     size = route.settings.client.body_size
     if not size:
         return []
-    made = components.Route(name=route.name)
-    made.match.CopyFrom(match)
-    longer = made.match.headers.add(name="content-length")
-    longer.range_match.start, longer.range_match.end = size + 1, _LONGEST
-    made.direct_response.status = 413
-    return [made]
+    proto = components.Route(name=route.name)
+    proto.match.CopyFrom(match)
+    longer = proto.match.headers.add(name="content-length")
+    longer.range_match.start, longer.range_match.end = size + 1, _MAX_LENGTH
+    proto.direct_response.status = 413
+    return [proto]
 
 
-def apply(made: Any, context: Context, route: ir.Route) -> None:
-    """Write what stands before a route. Raises UnwritableError."""
+def apply(proto: Any, context: Context, route: ir.Route) -> None:
+    """Write the filters of a route. Raises InvalidValueError."""
     if route.snippets:
-        named = ", ".join(dict.fromkeys(snippet.name for snippet in route.snippets))
-        raise InvalidValueError(f"{named}: snippets are in NGINX's language")
-    found = [*rate_limits.limits(route.settings.rates), *authentication.guard(context, route)]
-    if found:
-        own = matcher_pb2.Matcher(on_no_match=_execute(found))
-        made.typed_per_filter_config[FILTER].CopyFrom(_own(own))
-    challenges.apply(made, route.authentication)
-    if told := authentication.claims_by_header(route):
-        made.typed_per_filter_config[claim_headers.FILTER].CopyFrom(
-            claim_headers.per_route_config(told)
+        objects = ", ".join(dict.fromkeys(snippet.name for snippet in route.snippets))
+        raise InvalidValueError(f"{objects}: snippets in NGINX syntax are not supported by Envoy")
+    filters = [*rate_limits.limits(route.settings.rates), *authentication.guard(context, route)]
+    if filters:
+        own = matcher_pb2.Matcher(on_no_match=_execute(filters))
+        proto.typed_per_filter_config[FILTER].CopyFrom(_own(own))
+    challenges.apply(proto, route.authentication)
+    if claims := authentication.claims_by_header(route):
+        proto.typed_per_filter_config[claim_headers.FILTER].CopyFrom(
+            claim_headers.per_route_config(claims)
         )
     size = route.settings.client.body_size
     if size and size <= BUFFERED:
-        made.typed_per_filter_config[BODY].CopyFrom(_own(_unstated(size)))
+        proto.typed_per_filter_config[BODY].CopyFrom(_own(_buffer_unknown_length(size)))
     action = route.action
     if isinstance(action, ir.Forward) and action.persistence is not None:
         config = session_persistence.guard(action.persistence)
-        made.typed_per_filter_config[session_persistence.FILTER].CopyFrom(config)
+        proto.typed_per_filter_config[session_persistence.FILTER].CopyFrom(config)
 
 
 def _own(matcher: Any) -> Any:
@@ -105,30 +105,30 @@ def _skip() -> Any:
 
 
 def _action(message: Any) -> Any:
-    made = xds_extension_pb2.TypedExtensionConfig(name="action", typed_config=packed(message))
-    return matcher_pb2.Matcher.OnMatch(action=made)
+    proto = xds_extension_pb2.TypedExtensionConfig(name="action", typed_config=packed(message))
+    return matcher_pb2.Matcher.OnMatch(action=proto)
 
 
-def _unstated(size: int) -> Any:
-    """Hold back bodies whose length is not stated, but for streams in both directions."""
+def _buffer_unknown_length(size: int) -> Any:
+    """Buffer bodies of unknown length, except bidirectional streams."""
     buffer = extension_pb2.TypedExtensionConfig(
         name=_BUFFER, typed_config=packed(buffer_pb2.Buffer(max_request_bytes=number(size)))
     )
-    made = matcher_pb2.Matcher(on_no_match=_execute([buffer]))
+    proto = matcher_pb2.Matcher(on_no_match=_execute([buffer]))
     calls = ("content-type", "application/grpc")
     for name, prefix in (("content-length", ""), ("upgrade", ""), calls):
-        asked = made.matcher_list.matchers.add(on_match=_skip()).predicate.single_predicate
+        predicate = proto.matcher_list.matchers.add(on_match=_skip()).predicate.single_predicate
         header = http_inputs_pb2.HttpRequestHeaderMatchInput(header_name=name)
-        asked.input.name, asked.value_match.safe_regex.regex = name, f"(?s){prefix}.*"
-        asked.input.typed_config.CopyFrom(packed(header))
-        asked.value_match.safe_regex.google_re2.SetInParent()
-    return made
+        predicate.input.name, predicate.value_match.safe_regex.regex = name, f"(?s){prefix}.*"
+        predicate.input.typed_config.CopyFrom(packed(header))
+        predicate.value_match.safe_regex.google_re2.SetInParent()
+    return proto
 
 
 def unsupported(context: Context, route: ir.Route) -> list[str]:
-    """Say what of a route's settings Envoy leaves out."""
+    """Return the settings of a route that Envoy does not support."""
     client, proxy = route.settings.client, route.settings.proxy
-    of_client = {
+    client_fields = {
         "body.bufferSize": client.body_buffer,
         "body.timeout": client.body_timeout,
         "keepAlive.requests": client.requests,
@@ -136,27 +136,27 @@ def unsupported(context: Context, route: ir.Route) -> list[str]:
         "keepAlive.timeout": client.idle,
         "keepAlive.minTimeout": client.keepalive_min_timeout,
     }
-    of_proxy = {
+    proxy_fields = {
         "buffering.disable": proxy.buffering,
         "buffering.bufferSize": proxy.buffer_size,
         "buffering.buffers": proxy.buffers,
         "buffering.busyBuffersSize": proxy.busy_buffers_size,
         "timeout.connect": proxy.connect,
     }
-    why = "Envoy has no such setting for a route"
-    found = [
+    why = "not supported by Envoy for a route"
+    findings = [
         left_out(kind, policies, ", ".join(fields), why)
-        for kind, policies, given in (
-            ("ClientSettingsPolicy", client.policies, of_client),
-            ("ProxySettingsPolicy", proxy.policies, of_proxy),
+        for kind, policies, values in (
+            ("ClientSettingsPolicy", client.policies, client_fields),
+            ("ProxySettingsPolicy", proxy.policies, proxy_fields),
         )
-        if (fields := [name for name, value in given.items() if value is not None])
+        if (fields := [name for name, value in values.items() if value is not None])
     ]
     if client.body_size and client.body_size > BUFFERED:
-        why = "Envoy limits only bodies whose length is stated"
-        found.append(left_out("ClientSettingsPolicy", client.policies, "body.maxSize", why))
+        why = "Envoy limits only bodies with Content-Length"
+        findings.append(left_out("ClientSettingsPolicy", client.policies, "body.maxSize", why))
     return [
-        *found,
+        *findings,
         *rate_limits.unsupported(route.settings.rates),
         *authentication.unsupported(context, route),
     ]

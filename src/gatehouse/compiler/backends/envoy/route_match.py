@@ -1,8 +1,8 @@
-"""Matches: which requests a route is for.
+"""Route matches: path, method, headers and query parameters.
 
-Envoy compares paths as they are on the wire, normalised (dot segments, doubled slashes and encoded
-letters are resolved), and query parameters as they are written. A value that can be written in
-several ways is a regular expression that knows all of them.
+Envoy compares normalised paths (dot segments, doubled slashes and encoded letters are resolved),
+and query parameters as written. A value with several spellings becomes a regular expression that
+matches all of them.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ _PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
 _NAME = re.compile(r"[A-Za-z0-9._~-]+")
 
 
-def match(wanted: ir.Match) -> Any:
-    """Give what must hold for a route. Raises UnwritableError."""
-    made = components.RouteMatch()
-    _path(made, wanted.path)
-    if wanted.method:
-        made.headers.append(method(wanted.method))
-    for item in wanted.headers:
-        made.headers.extend(_header(item))
-    for item in wanted.query:
-        _parameter(made, item)
-    return made
+def match(source: ir.Match) -> Any:
+    """Return the match of a route. Raises InvalidValueError."""
+    proto = components.RouteMatch()
+    _path(proto, source.path)
+    if source.method:
+        proto.headers.append(method(source.method))
+    for item in source.headers:
+        proto.headers.extend(_header(item))
+    for item in source.query:
+        _parameter(proto, item)
+    return proto
 
 
 def decoded(path: str) -> str:
-    """Give a path as it is compared: decoded, with single slashes."""
+    """Return a path as Envoy compares it: decoded, with single slashes."""
     return re.sub("/+", "/", unquote(path))
 
 
 def is_plain(path: str) -> bool:
-    """Whether there is but one way to write a path."""
+    """Return whether a path has only one spelling."""
     return _PLAIN.fullmatch(path) is not None
 
 
 def method(name: str) -> Any:
-    """Ask for a method."""
+    """Match a method."""
     return components.HeaderMatcher(
         name=":method", string_match=string_pb2.StringMatcher(exact=quoting.text(name))
     )
 
 
 def present(name: str) -> Any:
-    """Ask for a header with a value."""
+    """Match requests with a non-empty value of a header."""
     return holds(name, "(?s).+")
 
 
 def holds(name: str, pattern: str) -> Any:
-    """Ask for a header whose value matches a pattern of our own."""
+    """Match requests whose header matches a pattern of the generator."""
     return components.HeaderMatcher(name=name, string_match=_regex(pattern))
 
 
@@ -65,27 +65,27 @@ def _regex(pattern: str) -> Any:
     return string_pb2.StringMatcher(safe_regex=quoting.regex(pattern))
 
 
-def _path(made: Any, wanted: ir.PathMatch) -> None:
-    match wanted:
+def _path(proto: Any, path_match: ir.PathMatch) -> None:
+    match path_match:
         case ir.PathExact(value):
             path = decoded(quoting.text(value))
             if path == "/":
-                # Envoy leaves two slashes as they are when there is nothing else.
-                made.safe_regex.CopyFrom(quoting.regex("//?"))
+                # Envoy keeps two slashes if the path has nothing else.
+                proto.safe_regex.CopyFrom(quoting.regex("//?"))
             elif is_plain(path):
-                made.path = path
+                proto.path = path
             else:
-                made.safe_regex.CopyFrom(quoting.regex(quoting.encoded(path)))
+                proto.safe_regex.CopyFrom(quoting.regex(quoting.encoded(path)))
         case ir.PathPrefix(value):
             path = decoded(quoting.text(value)).rstrip("/")
             if not path:
-                made.prefix = "/"
+                proto.prefix = "/"
             elif is_plain(path):
-                made.path_separated_prefix = path
+                proto.path_separated_prefix = path
             else:
-                made.safe_regex.CopyFrom(quoting.regex(f"{quoting.encoded(path)}(?:/.*)?"))
+                proto.safe_regex.CopyFrom(quoting.regex(f"{quoting.encoded(path)}(?:/.*)?"))
         case ir.PathRegex(value):
-            made.safe_regex.CopyFrom(quoting.pattern(value))
+            proto.safe_regex.CopyFrom(quoting.pattern(value))
 
 
 def _header(item: ir.ValueMatch) -> list[Any]:
@@ -93,28 +93,28 @@ def _header(item: ir.ValueMatch) -> list[Any]:
     if not item.regex:
         exact = string_pb2.StringMatcher(exact=quoting.text(item.value))
         return [components.HeaderMatcher(name=name, string_match=exact)]
-    wanted = string_pb2.StringMatcher(safe_regex=quoting.pattern(item.value))
-    found = components.HeaderMatcher(name=name, string_match=wanted)
-    return [found, present(name)] if quoting.matches_nothing(item.value) else [found]
+    matcher = string_pb2.StringMatcher(safe_regex=quoting.pattern(item.value))
+    header = components.HeaderMatcher(name=name, string_match=matcher)
+    return [header, present(name)] if quoting.matches_nothing(item.value) else [header]
 
 
-def _parameter(made: Any, item: ir.ValueMatch) -> None:
+def _parameter(proto: Any, item: ir.ValueMatch) -> None:
     if item.regex:
-        # An empty value is as good as none.
+        # An empty value counts as absent.
         quoting.pattern(item.value)
-        wanted = item.value
+        pattern = item.value
     else:
-        wanted = quoting.encoded(quoting.text(item.value), space="+")
+        pattern = quoting.encoded(quoting.text(item.value), space="+")
     if _NAME.fullmatch(quoting.parameter_name(item.name)):
-        made.query_parameters.add(name=item.name, string_match=_regex(wanted))
+        proto.query_parameters.add(name=item.name, string_match=_regex(pattern))
         if item.regex and quoting.matches_nothing(item.value):
-            made.query_parameters.add(name=item.name, string_match=_regex(".+"))
+            proto.query_parameters.add(name=item.name, string_match=_regex(".+"))
         return
-    # Envoy compares names as they are written, and these can be written in several ways.
+    # Envoy compares names as written, and these have several spellings.
     name = quoting.encoded(item.name, space="+")
     if item.regex:
-        # An expression would have to be kept from looking beyond the value.
+        # The expression could match beyond the value.
         raise quoting.InvalidValueError(
-            "Envoy cannot match a regular expression with a query parameter of such a name"
+            "a regular expression for a query parameter of this name is not supported by Envoy"
         )
-    made.headers.append(holds(":path", rf"[^?]*\?(?:[^&]*&)*{name}={wanted}(?:&.*)?"))
+    proto.headers.append(holds(":path", rf"[^?]*\?(?:[^&]*&)*{name}={pattern}(?:&.*)?"))

@@ -1,4 +1,4 @@
-"""One route of the IR as routes of Envoy, in the order in which they are tried."""
+"""One route of the IR as routes of Envoy, in evaluation order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Unsupported = list[tuple[str, str]]
 
 
 def routes(context: Context, route: ir.Route, hostname: str, unsupported: Unsupported) -> list[Any]:
-    """Give a route's routes; what cannot be served answers 500, and that is said."""
+    """Return the Envoy routes of a route; one that is not supported answers 500 and is reported."""
     unsupported += [(ir.LEFT_OUT + route.name, why) for why in unsupported_features(context, route)]
     try:
         match = route_match.match(route.match)
     except InvalidValueError as error:
-        # What cannot be matched is never matched.
+        # A match that cannot be generated never matches.
         unsupported.append((route.name, str(error)))
         return []
     try:
@@ -39,42 +39,42 @@ def routes(context: Context, route: ir.Route, hostname: str, unsupported: Unsupp
 
 
 def not_found() -> Any:
-    """Give the route behind all others of a name: no other name's are tried after it."""
-    made = components.Route(match=components.RouteMatch(prefix="/"))
-    made.direct_response.status = 404
-    return made
+    """Return the last route of a hostname; without it, other virtual hosts would be tried."""
+    proto = components.Route(match=components.RouteMatch(prefix="/"))
+    proto.direct_response.status = 404
+    return proto
 
 
 def unsupported_features(context: Context, route: ir.Route) -> list[str]:
-    """Say what of a route's settings Envoy leaves out."""
-    found = route_filters.unsupported(context, route)
+    """Return the settings of a route that Envoy does not support."""
+    findings = route_filters.unsupported(context, route)
     if isinstance(route.action, ir.Forward):
         for name in sorted(cluster_names(route.action)):
             if name in context.clusters:
-                found += load_balancing.unsupported(context.clusters[name].settings)
-    return found
+                findings += load_balancing.unsupported(context.clusters[name].settings)
+    return findings
 
 
 def cluster_names(action: ir.Forward) -> frozenset[str]:
-    """Give every cluster that a route names."""
-    found = {backend.cluster for backend in action.backends}
-    return frozenset(found | {mirror.cluster for mirror in action.mirrors})
+    """Return the names of all clusters that a route uses."""
+    clusters = {backend.cluster for backend in action.backends}
+    return frozenset(clusters | {mirror.cluster for mirror in action.mirrors})
 
 
 def _cases(context: Context, route: ir.Route, match: Any, hostname: str) -> list[Any]:
-    found = []
+    result = []
     for case in cors.cases(route.cors, route.match.method):
-        asked = components.RouteMatch()
-        asked.CopyFrom(match)
-        asked.headers.extend(case.asked)
-        if not case.answered:
-            found += route_filters.refusals(route, asked)
-        made = components.Route(name=route.name, match=asked)
-        if case.answered:
-            made.direct_response.status = 204
+        case_match = components.RouteMatch()
+        case_match.CopyFrom(match)
+        case_match.headers.extend(case.conditions)
+        if not case.preflight:
+            result += route_filters.rejections(route, case_match)
+        proto = components.Route(name=route.name, match=case_match)
+        if case.preflight:
+            proto.direct_response.status = 204
         else:
-            actions.serve(made, context, route, hostname)
-            route_filters.apply(made, context, route)
-        cors.apply(made, case)
-        found.append(made)
-    return found
+            actions.serve(proto, context, route, hostname)
+            route_filters.apply(proto, context, route)
+        cors.apply(proto, case)
+        result.append(proto)
+    return result

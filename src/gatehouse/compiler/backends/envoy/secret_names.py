@@ -1,4 +1,4 @@
-"""Where listeners ask for certificates and authorities, by the names of their secrets."""
+"""Names of the secrets that listeners refer to, with the certificates in them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from gatehouse.compiler.ir import gateway as ir
 
 
 def certificates(ports: tuple[listeners.Port, ...]) -> Iterator[tuple[str, str]]:
-    """Give the name of every secret that is a certificate, and of what is in it."""
+    """Yield the name of every certificate secret, and of the certificate in it."""
     for port in ports:
         for chain in port.chains:
             name = names.chain(port.number, chain.listener, chain.number)
-            for place, wanted in enumerate(chain.certificates):
-                yield names.server_certificate(name, place), wanted
+            for index, certificate in enumerate(chain.certificates):
+                yield names.server_certificate(name, index), certificate
         for stream in port.streams:
             for host in stream.hosts:
                 name = names.chain(port.number, f"stream/{host.hostname}")
-                for place, wanted in enumerate(host.certificates):
-                    yield names.server_certificate(name, place), wanted
+                for index, certificate in enumerate(host.certificates):
+                    yield names.server_certificate(name, index), certificate
 
 
 def trust(gateway: ir.Gateway) -> Iterator[tuple[str, str, bool]]:
-    """Give the name of every secret that is a bundle, of what is in it, and if it is optional."""
+    """Yield the name of every CA secret, of its CA certificates, and whether it is optional."""
     for listener in gateway.listeners:
-        wanted = listener.client_validation
-        if wanted is not None:
-            yield names.client_trust(listener.port), wanted.trust, not wanted.required
+        validation = listener.client_validation
+        if validation is not None:
+            yield names.client_trust(listener.port), validation.trust, not validation.required

@@ -1,4 +1,4 @@
-"""Certificates and authorities: told by their place, so that renewing one changes nothing else."""
+"""Certificates and CA certificates as secrets, named by use: a renewal changes nothing else."""
 
 from __future__ import annotations
 
@@ -20,49 +20,52 @@ _VERSIONS = common_pb2.TlsParameters(
 )
 
 
-def certificate(name: str, found: ir.Certificate) -> Resource:
-    """Give a certificate with its key."""
-    made = common_pb2.TlsCertificate(
-        certificate_chain=base_pb2.DataSource(inline_bytes=found.chain),
-        private_key=base_pb2.DataSource(inline_bytes=found.key.reveal()),
+def certificate(name: str, source: ir.Certificate) -> Resource:
+    """Build the secret of a certificate with its key."""
+    proto = common_pb2.TlsCertificate(
+        certificate_chain=base_pb2.DataSource(inline_bytes=source.chain),
+        private_key=base_pb2.DataSource(inline_bytes=source.key.reveal()),
     )
-    body = written(secret_pb2.Secret(name=name, tls_certificate=made))
+    body = written(secret_pb2.Secret(name=name, tls_certificate=proto))
     return Resource.make(SECRET, name, body, secret=True)
 
 
-def trust(name: str, found: ir.TrustBundle | None, *, optional: bool = False) -> Resource:
-    """Give authorities. ``optional``: who has no good certificate is taken as well, and there may
-    be no authorities at all."""
-    made = common_pb2.CertificateValidationContext()
-    if found is not None:
-        made.trusted_ca.inline_bytes = found.pem
-    if optional and found is not None:
-        made.trust_chain_verification = common_pb2.CertificateValidationContext.ACCEPT_UNTRUSTED
+def trust(name: str, bundle: ir.TrustBundle | None, *, optional: bool = False) -> Resource:
+    """Build the secret of CA certificates.
+
+    ``optional``: clients without a valid certificate are accepted, and there may be no CA
+    certificates.
+    """
+    proto = common_pb2.CertificateValidationContext()
+    if bundle is not None:
+        proto.trusted_ca.inline_bytes = bundle.pem
+    if optional and bundle is not None:
+        proto.trust_chain_verification = common_pb2.CertificateValidationContext.ACCEPT_UNTRUSTED
     return Resource.make(
-        SECRET, name, written(secret_pb2.Secret(name=name, validation_context=made))
+        SECRET, name, written(secret_pb2.Secret(name=name, validation_context=proto))
     )
 
 
 def of_cluster(cluster: http.Cluster, gateway: ir.Gateway) -> Iterator[Resource]:
-    """Give what a cluster shows its endpoints, and checks them by."""
+    """Yield the client certificate and the CA certificates of a cluster."""
     tls = cluster.tls
     if tls is None:
         return
-    for shown in gateway.certificates if tls.certificate else ():
-        if shown.name == tls.certificate:
-            yield certificate(names.backend_certificate(cluster.name), shown)
+    for client_certificate in gateway.certificates if tls.certificate else ():
+        if client_certificate.name == tls.certificate:
+            yield certificate(names.backend_certificate(cluster.name), client_certificate)
     for bundle in gateway.trust if tls.trust else ():
         if bundle.name == tls.trust:
             yield trust(names.backend_trust(cluster.name), bundle)
 
 
 def secret_config(name: str) -> Any:
-    """Ask for a secret by its name."""
+    """Return the reference to a secret by name."""
     return secret_pb2.SdsSecretConfig(name=name, sds_config=ads())
 
 
 def common(certificates: list[str], *alpn: str) -> Any:
-    """Give what both sides of a handshake have."""
+    """Return the TLS settings of both clients and servers."""
     return tls_pb2.CommonTlsContext(
         tls_params=_VERSIONS,
         tls_certificate_sds_secret_configs=[secret_config(name) for name in certificates],
@@ -71,21 +74,21 @@ def common(certificates: list[str], *alpn: str) -> Any:
 
 
 def server(certificates: list[str], *alpn: str, clients: str = "", required: bool = True) -> Any:
-    """Give the transport socket that ends TLS. ``clients``: the name of their authorities."""
-    made = tls_pb2.DownstreamTlsContext(common_tls_context=common(certificates, *alpn))
+    """Return the transport socket that terminates TLS. ``clients``: name of the clients' CAs."""
+    proto = tls_pb2.DownstreamTlsContext(common_tls_context=common(certificates, *alpn))
     if clients:
-        made.common_tls_context.validation_context_sds_secret_config.CopyFrom(
+        proto.common_tls_context.validation_context_sds_secret_config.CopyFrom(
             secret_config(clients)
         )
-        made.require_client_certificate.CopyFrom(truth(required))
-        # What a resumed session showed is not looked at again.
-        made.disable_stateless_session_resumption = True
-        made.disable_stateful_session_resumption = True
-    return socket(made)
+        proto.require_client_certificate.CopyFrom(truth(required))
+        # A resumed session would skip the verification of the client certificate.
+        proto.disable_stateless_session_resumption = True
+        proto.disable_stateful_session_resumption = True
+    return socket(proto)
 
 
 def socket(context: Any) -> Any:
-    """Give the transport socket of a TLS context."""
+    """Return the transport socket of a TLS context."""
     return base_pb2.TransportSocket(
         name="envoy.transport_sockets.tls", typed_config=packed(context)
     )

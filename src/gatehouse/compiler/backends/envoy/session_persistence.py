@@ -1,4 +1,4 @@
-"""Session persistence: a cookie or header of Envoy's own names the endpoint that answers."""
+"""Session persistence: a cookie or header set by Envoy contains the selected endpoint."""
 
 from __future__ import annotations
 
@@ -18,36 +18,41 @@ from gatehouse.compiler.ir import http as ir
 FILTER = "envoy.filters.http.stateful_session"
 
 
-def guard(wanted: ir.Persistence) -> Any:
-    """Give the filter's configuration for a route. Raises UnwritableError."""
-    session = stateful_session_pb2.StatefulSession(session_state=_state(wanted))
+def guard(persistence: ir.Persistence) -> Any:
+    """Return the filter's configuration for a route. Raises InvalidValueError."""
+    session = stateful_session_pb2.StatefulSession(session_state=_state(persistence))
     return packed(stateful_session_pb2.StatefulSessionPerRoute(stateful_session=session))
 
 
-def _state(wanted: ir.Persistence) -> Any:
-    # Envoy looks these extensions up by these very names.
-    if wanted.kind == "header":
-        header = header_pb2.HeaderBasedSessionState(name=quoting.changed_header(wanted.name))
+def _state(persistence: ir.Persistence) -> Any:
+    # Envoy finds these extensions by exactly these names.
+    if persistence.kind == "header":
+        header = header_pb2.HeaderBasedSessionState(name=quoting.changed_header(persistence.name))
         return extension_pb2.TypedExtensionConfig(
             name="envoy.http.stateful_session.header", typed_config=packed(header)
         )
-    cookie = http_cookie_pb2.Cookie(name=quoting.header_name(wanted.name) and wanted.name, path="/")
+    cookie = http_cookie_pb2.Cookie(
+        name=quoting.header_name(persistence.name) and persistence.name, path="/"
+    )
     cookie.attributes.add(name="HttpOnly")
-    if wanted.lifetime:
-        cookie.ttl.CopyFrom(quoting.seconds(wanted.lifetime))
+    if persistence.lifetime:
+        cookie.ttl.CopyFrom(quoting.seconds(persistence.lifetime))
     return extension_pb2.TypedExtensionConfig(
         name="envoy.http.stateful_session.cookie",
         typed_config=packed(cookie_pb2.CookieBasedSessionState(cookie=cookie)),
     )
 
 
-def share(wanted: ir.Persistence) -> Any:
-    """Give what keeps a session with one of several backends. Raises UnwritableError."""
-    if wanted.kind == "header":
+def share(persistence: ir.Persistence) -> Any:
+    """Return the hash policy that keeps a session with one of several backends.
+
+    Raises InvalidValueError for sessions in headers.
+    """
+    if persistence.kind == "header":
         raise quoting.InvalidValueError(
-            "Envoy keeps a session named by a header with one backend only, not with several"
+            "session persistence by header with several backends is not supported by Envoy"
         )
     policy = components.RouteAction.HashPolicy()
-    policy.cookie.name, policy.cookie.path = f"{wanted.name}-backend", "/"
-    policy.cookie.ttl.CopyFrom(quoting.seconds(wanted.lifetime))
+    policy.cookie.name, policy.cookie.path = f"{persistence.name}-backend", "/"
+    policy.cookie.ttl.CopyFrom(quoting.seconds(persistence.lifetime))
     return policy

@@ -1,4 +1,4 @@
-"""How what Envoy leaves out is said: the object, the field, and why."""
+"""Format of findings about unsupported settings: the object, the field and the reason."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from collections.abc import Sequence
 
 
 def left_out(kind: str, objects: Sequence[str], field: str, why: str) -> str:
-    """Say it. ``objects``: ``namespace/name`` of those that may have it."""
+    """Format a finding. ``objects``: ``namespace/name`` of those that may have the field."""
     named = f"{kind} {', '.join(objects)}: " if objects else ""
     return f"{named}spec.{field}: {why}"

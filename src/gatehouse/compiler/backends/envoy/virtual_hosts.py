@@ -1,4 +1,4 @@
-"""Which scopes a port has, and which of them a change concerns."""
+"""Virtual hosts of a port: their scopes, and which of them a change makes stale."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from typing import Any
 
 from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, scoped_routes
 from gatehouse.compiler.backends.envoy.filter_chains import Chains
-from gatehouse.compiler.backends.envoy.fragments import ChangeTracker, Part, Parts
+from gatehouse.compiler.backends.envoy.fragments import ChangeTracker, Fragment, Fragments
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.routes import cluster_names
 from gatehouse.compiler.ir import http as ir
 
 
 class Hosts:
-    """The virtual hosts of a port: exact names each by itself, others of a listener together."""
+    """Virtual hosts of a port: one scope per exact hostname, one for all others of a listener."""
 
-    def __init__(self, parts: Parts, port: int, *, apart: bool) -> None:
-        """``apart``: requests are for names of the listener alone that a handshake was for."""
-        self._parts = parts
+    def __init__(self, fragments: Fragments, port: int, *, per_listener: bool) -> None:
+        """``per_listener``: hostnames belong to the listener selected by SNI, and are looked up per
+        listener."""
+        self._fragments = fragments
         self._port = port
-        self.apart = apart
-        self._followed: ChangeTracker[ir.VirtualHost] = ChangeTracker()
+        self.per_listener = per_listener
+        self._tracker: ChangeTracker[ir.VirtualHost] = ChangeTracker()
         self._exact: dict[str, ir.VirtualHost] = {}
-        self._places: dict[str, dict[str, ir.VirtualHost]] = {}
-        """The hosts that are no exact names, by the place where they are looked up."""
-        self._wide: set[str] = set()
+        self._inexact: dict[str, dict[str, ir.VirtualHost]] = {}
+        """Hosts without an exact hostname, by listener (if ``per_listener``) and hostname."""
+        self._wide_keys: set[str] = set()
         self.chains = Chains()
 
     def plan(
-        self, wanted: Collection[ir.VirtualHost], context: Context, stale: set[str]
+        self, hosts: Collection[ir.VirtualHost], context: Context, stale: set[str]
     ) -> tuple[list[ir.VirtualHost], list[ir.VirtualHost]]:
-        """Plan what the port serves now; ``stale``: parts whose clusters look different.
+        """Plan the virtual hosts of the port. Return the added and the removed ones.
 
-        Gives the hosts that are new, and those that are there no more.
+        ``stale``: keys of fragments that depend on changed cluster properties.
         """
-        fresh, gone = self._followed.follow(wanted)
+        fresh, gone = self._tracker.follow(hosts)
         if not (fresh or gone or stale):
             return fresh, gone
         self.chains.follow(fresh, gone)
@@ -44,53 +45,53 @@ class Hosts:
         for host in gone:
             key = self._key(host)
             if not _is_exact(host):
-                del self._places[self._place(host)][host.hostname]
+                del self._inexact[self._listener(host)][host.hostname]
             elif key not in new:
-                self._parts.drop(key)
+                self._fragments.drop(key)
                 del self._exact[key]
         for host in fresh:
             if not _is_exact(host):
-                self._places.setdefault(self._place(host), {})[host.hostname] = host
+                self._inexact.setdefault(self._listener(host), {})[host.hostname] = host
         self._exact |= new
-        again = {key: self._exact[key] for key in stale if key in self._exact}
-        for key, host in (again | new).items():
-            made = scoped_routes.exact(key.removeprefix("scope/"), host, context)
-            self._parts.put(key, _part(made, [host], context))
+        outdated = {key: self._exact[key] for key in stale if key in self._exact}
+        for key, host in (outdated | new).items():
+            scope = scoped_routes.exact(key.removeprefix("scope/"), host, context)
+            self._fragments.put(key, _fragment(scope, [host], context))
         self._plan_wide(context, stale)
         return fresh, gone
 
     def drop(self) -> list[ir.VirtualHost]:
-        """Take everything away; give the hosts that were there."""
-        for key in (*self._exact, *self._wide):
-            self._parts.drop(key)
-        return self._followed.follow(())[1]
+        """Remove all fragments. Return the hosts that were there."""
+        for key in (*self._exact, *self._wide_keys):
+            self._fragments.drop(key)
+        return self._tracker.follow(())[1]
 
     def _plan_wide(self, context: Context, stale: set[str]) -> None:
-        everywhere = {name if self.apart else "" for name in self.chains.listeners}
-        before, self._wide = self._wide, set()
-        for place in everywhere:
-            others = [host for _, host in sorted(self._places.get(place, {}).items())]
-            name = names.scope(self._port, place, names.WIDE)
+        listeners = {name if self.per_listener else "" for name in self.chains.listeners}
+        before, self._wide_keys = self._wide_keys, set()
+        for listener in listeners:
+            others = [host for _, host in sorted(self._inexact.get(listener, {}).items())]
+            name = names.scope(self._port, listener, names.WIDE)
             key = f"scope/{name}"
-            self._wide.add(key)
-            elsewhere = tuple(sorted(everywhere - {place}))
-            seen = (elsewhere, tuple(map(_Same, others)))
-            known = self._parts.get(key)
-            if known is None or known.seen != seen or key in stale:
-                made = scoped_routes.wide(name, others, elsewhere, context)
-                self._parts.put(key, _part(made, others, context, seen))
-        for key in before - self._wide:
-            self._parts.drop(key)
+            self._wide_keys.add(key)
+            elsewhere = tuple(sorted(listeners - {listener}))
+            inputs = (elsewhere, tuple(map(_Same, others)))
+            known = self._fragments.get(key)
+            if known is None or known.inputs != inputs or key in stale:
+                scope = scoped_routes.wide(name, others, elsewhere, context)
+                self._fragments.put(key, _fragment(scope, others, context, inputs))
+        for key in before - self._wide_keys:
+            self._fragments.drop(key)
 
-    def _place(self, host: ir.VirtualHost) -> str:
-        return host.listener if self.apart else ""
+    def _listener(self, host: ir.VirtualHost) -> str:
+        return host.listener if self.per_listener else ""
 
     def _key(self, host: ir.VirtualHost) -> str:
-        return f"scope/{names.scope(self._port, self._place(host), host.hostname)}"
+        return f"scope/{names.scope(self._port, self._listener(host), host.hostname)}"
 
 
 class _Same:
-    """Equal to what has the very same object in it."""
+    """Compares by object identity."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -102,18 +103,18 @@ class _Same:
         return id(self.value)
 
 
-def _part(
-    made: scoped_routes.Scope,
+def _fragment(
+    scope: scoped_routes.Scope,
     hosts: Sequence[ir.VirtualHost],
     context: Context,
-    seen: tuple[Any, ...] = (),
-) -> Part:
-    needs = ext_authz.needed(hosts, partial(authentication.asks, context))
-    return Part((made.resource,), made.unsupported, uses(hosts), seen, needs)
+    inputs: tuple[Any, ...] = (),
+) -> Fragment:
+    needs = ext_authz.needed(hosts, partial(authentication.uses_authenticator, context))
+    return Fragment((scope.resource,), scope.unsupported, uses(hosts), inputs, needs)
 
 
 def uses(hosts: Iterable[ir.VirtualHost]) -> frozenset[str]:
-    """Give the clusters that virtual hosts name."""
+    """Return the clusters that virtual hosts name."""
     return frozenset(
         name
         for host in hosts

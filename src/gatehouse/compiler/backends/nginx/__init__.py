@@ -1,11 +1,26 @@
-"""NGINX: the IR as files under ``gatehouse/`` of its configuration directory.
+"""Back end for NGINX: IR to files under ``gatehouse/`` of its configuration directory.
 
-Reading order: :mod:`generate` (which files), :mod:`servers` (one virtual host), :mod:`locations`
-(which route a path leads to), :mod:`conditions`, :mod:`decisions` and :mod:`dispatch` (which of
-several), :mod:`actions` with :mod:`headers` and :mod:`rewriting` (what a route does),
-:mod:`upstreams`. Text comes from :mod:`tree` alone, escaping from :mod:`quoting` alone, names from
-:mod:`names` alone. A new ability is a module with functions from IR to directives; what an NGINX
-may lack is a property of :mod:`capabilities`. Never here: I/O, Kubernetes, templates.
+Reading order:
+- :mod:`generator`: fragments of files, regenerated when their inputs change; :mod:`fragments`,
+  :mod:`cluster_index`.
+- :mod:`virtual_hosts`: the virtual hosts of a port; :mod:`servers`: one ``server`` block;
+  :mod:`locations`: paths to routes.
+- :mod:`match_conditions`, :mod:`decision_plan`, :mod:`map_chains`: selection among routes of a
+  path, as nested maps.
+- :mod:`actions`: forward, redirect, respond; :mod:`proxy_pass` with :mod:`backend_protocol`,
+  :mod:`headers`, :mod:`rewriting`, :mod:`retries`, :mod:`mirrors`, :mod:`cors`,
+  :mod:`session_persistence`, :mod:`grpc_status`; :mod:`route_context`: their shared types.
+- :mod:`access_phase`: checks before the action, with :mod:`authentication`, :mod:`auth_request`,
+  :mod:`rate_limits`, :mod:`traffic_settings`.
+- :mod:`upstreams`, :mod:`weighted_upstreams`, :mod:`tls_connectors`: clusters.
+- :mod:`http_conf`, :mod:`outer_contexts`, :mod:`data_plane_settings`, :mod:`usage_reporting`,
+  :mod:`snippets`: contexts around the servers.
+- :mod:`stream`: L4 listeners.
+
+Only :mod:`directives` writes text, only :mod:`quoting` (with :mod:`regex`) escapes values, only
+:mod:`names` forms names. A new feature is a module with functions from IR to directives. Features
+that some NGINX versions lack are properties of :mod:`capabilities`. Never here: I/O, Kubernetes,
+templates.
 """
 
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities

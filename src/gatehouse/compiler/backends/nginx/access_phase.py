@@ -1,4 +1,4 @@
-"""What stands before a route's action: limits of bodies and rates, authentication."""
+"""Checks before the action of a route: body size, rate limits and authentication."""
 
 from __future__ import annotations
 
@@ -13,45 +13,55 @@ from gatehouse.compiler.ir import http as ir
 
 
 def guards(context: Context, route: ir.Route) -> Guard:
-    """Give what stands before a route. Raises UnwritableError."""
-    wanted = route.settings
-    refuse, lengths = traffic_settings.body_limit(wanted.client.body_size)
-    own = traffic_settings.differing(wanted.client, context.client, context.capabilities)
-    known = authentication.guard(context, route.name, route.authentication)
+    """Return the checks before the action of a route. Raises InvalidValueError."""
+    settings = route.settings
+    body_limit, body_maps = traffic_settings.body_limit(settings.client.body_size)
+    client_directives = traffic_settings.differing(
+        settings.client, context.client, context.capabilities
+    )
+    guard = authentication.guard(context, route.name, route.authentication)
     return msgspec.structs.replace(
-        known,
-        directives=(*refuse, *own, *rate_limits.limits(wanted.rates), *known.directives),
-        maps=(*lengths, *known.maps),
+        guard,
+        directives=(
+            *body_limit,
+            *client_directives,
+            *rate_limits.limits(settings.rates),
+            *guard.directives,
+        ),
+        maps=(*body_maps, *guard.maps),
     )
 
 
-def guard_response(context: Context, route: ir.Route, answer: Body) -> Body:
-    """Put the guards before an answer of NGINX's own.
+def guard_response(context: Context, route: ir.Route, response: Body) -> Body:
+    """Put the checks before a response that NGINX generates itself.
 
-    ``return`` is done before anything is guarded; a location that looks for a file first is not.
+    ``return`` runs in an earlier phase than these checks. A location that looks for a file first
+    does not skip them.
     """
     if not route.settings.rates.limits and route.authentication is None:
-        return answer
-    found = guards(context, route)
-    answer = msgspec.structs.replace(answer, inner=(*found.added, *answer.inner))
+        return response
+    guard = guards(context, route)
+    response = msgspec.structs.replace(response, inner=(*guard.added, *response.inner))
     name = names.route(context.scope, f"{route.name}/guarded")
-    return merge_guard(found, into_named_location(name, (*found.directives, *found.asking), answer))
-
-
-def into_named_location(name: str, first: Iterable[Node], answer: Body) -> Body:
-    """Put what is done ``first`` into a location of its own; the answer's is called ``name``."""
-    onward = simple("try_files", names.NO_FILE, name)
-    location = block("location", (name,), answer.inner)
-    return msgspec.structs.replace(
-        answer, inner=(*first, onward), locations=(location, *answer.locations)
+    return merge_guard(
+        guard, into_named_location(name, (*guard.directives, *guard.auth_directives), response)
     )
 
 
-def merge_guard(found: Guard, answer: Body) -> Body:
-    """Add what guards need around them to an answer."""
+def into_named_location(name: str, first: Iterable[Node], response: Body) -> Body:
+    """Put ``first`` into a location that leads to a named location ``name`` with the response."""
+    onward = simple("try_files", names.NO_FILE, name)
+    location = block("location", (name,), response.inner)
     return msgspec.structs.replace(
-        answer,
-        maps=(*answer.maps, *found.maps),
-        locations=(*answer.locations, *found.locations),
-        fixed=(*answer.fixed, *found.fixed),
+        response, inner=(*first, onward), locations=(location, *response.locations)
+    )
+
+
+def merge_guard(guard: Guard, response: Body) -> Body:
+    """Add the maps and locations of a guard to a response."""
+    return msgspec.structs.replace(
+        response,
+        maps=(*response.maps, *guard.maps),
+        locations=(*response.locations, *guard.locations),
+        fixed=(*response.fixed, *guard.fixed),
     )

@@ -1,4 +1,4 @@
-"""What a route does, as the inside of a location: forward, redirect, respond."""
+"""Actions of a route as the content of a location: forward, redirect, respond."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gatehouse.compiler.ir import http as ir
 
 
 def serve(context: Context, route: ir.Route) -> Served:
-    """Give a route's locations; raises UnwritableError."""
+    """Return the locations of a route. Raises InvalidValueError."""
     match route.action:
         case ir.Forward() if mixed := weighted_upstreams.shares(route.action, context.clusters):
             first = next(entry for entry in route.action.backends if entry.weight > 0)
@@ -41,7 +41,7 @@ def serve(context: Context, route: ir.Route) -> Served:
 
 
 def failed(context: Context, route: ir.Route) -> Served:
-    """Give a route that cannot be written: it answers 500."""
+    """Return the locations of a route that cannot be generated: it answers with 500."""
     name = names.route(context.scope, route.name)
     inner = (simple("return", "500"),)
     return Served(name, (block("location", (name,), inner),), (), inner)
@@ -72,7 +72,7 @@ def _split(context: Context, route: ir.Route, action: ir.Forward) -> Served:
 
 
 def _chooser(route: ir.Route, action: ir.Forward) -> str:
-    """Give what decides: chance, or the session where requests of one stay together."""
+    """Return the key that selects the backend: random, or the session if there is persistence."""
     if action.persistence is None:
         return "$request_id"
     return f"${names.session_variable(action.persistence, route.name)}"
@@ -89,8 +89,8 @@ def _redirect(context: Context, route: ir.Route, action: ir.Redirect) -> Body:
     return Body(body.inner, (*body.maps, *path.maps))
 
 
-def _plain(route: ir.Route, answer: Directive) -> Body:
-    """Give an answer of NGINX's own."""
+def _plain(route: ir.Route, response: Directive) -> Body:
+    """Return a response that NGINX generates itself."""
     shared = cors.shared(route.cors)
     added = [*headers.added(route.response_headers), *shared.added]
-    return Body((*shared.preflight, *added, answer), shared.maps)
+    return Body((*shared.preflight, *added, response), shared.maps)

@@ -1,7 +1,7 @@
-"""Routes whose users an authenticator knows: it is asked about each request, and logs users in.
+"""OpenID Connect: an authenticator checks each request and handles logins.
 
-``auth_request`` asks it; a 401 from it leads the request there itself, to be sent to the provider.
-Nothing of what a client sent reaches it but what is written here.
+``auth_request`` sends the check. On 401 the request itself is passed to the authenticator, which
+redirects it to the provider. Only the headers written here are passed to the authenticator.
 """
 
 from __future__ import annotations
@@ -23,59 +23,63 @@ UPSTREAM = "gh_authenticator"
 _NOTHING: Mapping[str, str] = {}
 
 _BUFFERS = (
-    # An answer to a check has all the cookies of a request, which may be 32 KB.
+    # The response to a check has all cookies of a request, which may be 32 KB.
     simple("proxy_buffer_size", "64k"),
     simple("proxy_buffers", "8", "64k"),
     simple("proxy_busy_buffers_size", "128k"),
 )
 
 
-def guard(context: Context, wanted: Oidc) -> Guard:
-    """Give what lets in those alone whom the provider knows. Raises UnwritableError."""
+def guard(context: Context, oidc: Oidc) -> Guard:
+    """Return the directives that permit authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.auth_request:
-        raise InvalidValueError("OpenID Connect needs an NGINX with http_auth_request_module")
+        raise InvalidValueError("OpenID Connect requires an NGINX with http_auth_request_module")
     if not context.capabilities.authenticators:
-        raise InvalidValueError("OpenID Connect needs an agent with an authenticator")
-    party = _party(wanted)
+        raise InvalidValueError("OpenID Connect requires an agent with an authenticator")
+    party = _party(oidc)
     scope = f"{context.scope}/{party.name}"
 
     def variable(kind: str, number: int = 0) -> str:
         return names.variable(scope, kind, str(number))
 
-    told = relying_parties.claim_headers(wanted)
-    answered = {f"x_set_cookie_{n}": variable("set", n) for n in range(config.COOKIES)}
-    answered |= {f"x_claim_{n}": variable("claim", n) for n in range(len(told))}
-    answered["x_cookie"] = variable("cookie")
+    claims = relying_parties.claim_headers(oidc)
+    variables = {f"x_set_cookie_{n}": variable("set", n) for n in range(config.COOKIES)}
+    variables |= {f"x_claim_{n}": variable("claim", n) for n in range(len(claims))}
+    variables["x_cookie"] = variable("cookie")
     check, login = names.check_path(party.name), names.login(party.name)
     return Guard(
-        asking=(
+        auth_directives=(
             simple("auth_request", check),
             *(
                 simple("auth_request_set", f"${name}", f"$upstream_http_{header}")
-                for header, name in answered.items()
+                for header, name in variables.items()
             ),
             simple("error_page", "401", "=", login),
         ),
-        told=tuple((header, variable("claim", n)) for n, (_, header) in enumerate(told)),
+        claim_headers=tuple((header, variable("claim", n)) for n, (_, header) in enumerate(claims)),
         cookie=variable("cookie"),
         added=tuple(
             simple("add_header", "Set-Cookie", f"${variable('set', n)}", "always")
             for n in range(config.COOKIES)
         ),
         locations=(block("location", (login,), _login(party)),),
-        fixed=_fixed(party, wanted),
+        fixed=_fixed(party, oidc),
     )
 
 
-def _fixed(party: Party, wanted: Oidc) -> tuple[Directive, ...]:
+def _fixed(party: Party, oidc: Oidc) -> tuple[Directive, ...]:
     def location(path: str, action: str, *first: Directive) -> Directive:
-        sent = simple("proxy_pass", quoting.word(f"http://{UPSTREAM}/{party.name}/{action}"))
-        return block("location", ("=", quoting.literal(path)), (*first, *_asking(), sent))
+        proxy_pass = simple("proxy_pass", quoting.word(f"http://{UPSTREAM}/{party.name}/{action}"))
+        return block(
+            "location",
+            ("=", quoting.literal(path)),
+            (*first, *_authenticator_directives(), proxy_pass),
+        )
 
     paths = {
-        wanted.callback: "callback",
-        wanted.logout.path: "logout",
-        wanted.logout.front_channel: "ended",
+        oidc.callback: "callback",
+        oidc.logout.path: "logout",
+        oidc.logout.front_channel: "ended",
     }
     return (
         location(names.check_path(party.name), "check", simple("internal")),
@@ -84,24 +88,24 @@ def _fixed(party: Party, wanted: Oidc) -> tuple[Directive, ...]:
 
 
 def _login(party: Party) -> tuple[Directive, ...]:
-    said = {
+    headers = {
         "X-Uri": "$request_uri",
         "X-Upgrade": "$http_upgrade",
         "X-Mode": "$http_sec_fetch_mode",
     }
     onward = simple("rewrite", "^", f"/{party.name}/login?", "break")
-    return (onward, *_asking(said), simple("proxy_pass", f"http://{UPSTREAM}"))
+    return (onward, *_authenticator_directives(headers), simple("proxy_pass", f"http://{UPSTREAM}"))
 
 
-def _asking(said: Mapping[str, str] = _NOTHING) -> tuple[Directive, ...]:
-    """Give the directives of every location that asks the authenticator."""
+def _authenticator_directives(extra: Mapping[str, str] = _NOTHING) -> tuple[Directive, ...]:
+    """Return the directives of every location that calls the authenticator."""
     headers = {
         "Host": "$gh_host",
         "Connection": '""',
         "Content-Length": '""',
         "Cookie": "$http_cookie",
         "X-Origin": '"${scheme}://${gh_host}"',
-        **said,
+        **extra,
     }
     return (
         simple("proxy_pass_request_body", "off"),
@@ -111,20 +115,20 @@ def _asking(said: Mapping[str, str] = _NOTHING) -> tuple[Directive, ...]:
     )
 
 
-def files(wanted: Collection[Oidc]) -> list[File]:
-    """Give what an authenticator and NGINX need to find each other, if anybody is ``wanted``."""
-    if not wanted:
+def files(oidcs: Collection[Oidc]) -> list[File]:
+    """Return the files that connect NGINX and its authenticator; none without relying parties."""
+    if not oidcs:
         return []
     server = simple("server", quoting.word(f"unix:{config.SOCKET}"))
     upstream = write([block("upstream", (UPSTREAM,), (server, simple("keepalive", "64")))])
     return [
         File.make(
             config.FILE,
-            config.encode(relying_parties.party(each, names.secret_file) for each in wanted),
+            config.encode(relying_parties.party(each, names.secret_file) for each in oidcs),
         ),
         File.make(names.upstream_file("authenticator"), upstream),
     ]
 
 
-def _party(wanted: Oidc) -> Party:
-    return relying_parties.party(wanted, names.secret_file)
+def _party(oidc: Oidc) -> Party:
+    return relying_parties.party(oidc, names.secret_file)

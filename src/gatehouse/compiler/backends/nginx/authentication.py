@@ -1,6 +1,6 @@
-"""Authentication: passwords by NGINX itself, signed tokens by its module for them if it has it.
+"""Authentication: passwords by NGINX itself, signed tokens by its JWT module if it is installed.
 
-Users of a provider are :mod:`authenticating`'s.
+OpenID Connect is in :mod:`auth_request`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from gatehouse.compiler.backends.nginx.traffic_settings import seconds
 from gatehouse.compiler.ir import authentication as ir
 
 
-def guard(context: Context, route: str, wanted: ir.Authentication | None) -> Guard:
-    """Give what lets nobody else in. Raises UnwritableError."""
-    match wanted:
+def guard(context: Context, route: str, authentication: ir.Authentication | None) -> Guard:
+    """Return the directives that reject unauthenticated requests. Raises InvalidValueError."""
+    match authentication:
         case ir.Basic(realm, users, _):
             return Guard(
                 (
@@ -26,11 +26,11 @@ def guard(context: Context, route: str, wanted: ir.Authentication | None) -> Gua
         case ir.Jwt():
             if not context.capabilities.jwt:
                 raise InvalidValueError(
-                    "signed tokens need the module nginx-auth-jwt, or NGINX Plus"
+                    "JWT authentication requires the module nginx-auth-jwt, or NGINX Plus"
                 )
-            return _Tokens(f"{context.scope}/{route}").guard(wanted)
+            return _Tokens(f"{context.scope}/{route}").guard(authentication)
         case ir.Oidc():
-            return auth_request.guard(context, wanted)
+            return auth_request.guard(context, authentication)
     return Guard()
 
 
@@ -38,39 +38,41 @@ class _Tokens:
     def __init__(self, scope: str) -> None:
         self._scope = scope
         self._maps: list[Directive] = []
-        self._told: list[tuple[str, str]] = []
+        self._claim_headers: list[tuple[str, str]] = []
 
-    def guard(self, wanted: ir.Jwt) -> Guard:
-        found = [
-            simple("auth_jwt", quoting.text(wanted.realm)),
-            simple("auth_jwt_key_file", names.secret_file(wanted.keys)),
+    def guard(self, authentication: ir.Jwt) -> Guard:
+        directives = [
+            simple("auth_jwt", quoting.text(authentication.realm)),
+            simple("auth_jwt_key_file", names.secret_file(authentication.keys)),
         ]
-        if wanted.leeway:
-            found.append(simple("auth_jwt_leeway", seconds(wanted.leeway)))
-        asked = wanted.authorization
-        if asked.requirements:
+        if authentication.leeway:
+            directives.append(simple("auth_jwt_leeway", seconds(authentication.leeway)))
+        authorization = authentication.authorization
+        if authorization.requirements:
             each = [
-                self._met(f"{number}", requirement)
-                for number, requirement in enumerate(asked.requirements)
+                self._requirement(f"{number}", requirement)
+                for number, requirement in enumerate(authorization.requirements)
             ]
-            variable = self._combined("all", each, every=asked.every)
-            found.append(simple("auth_jwt_require", f"${variable}", "error=403"))
-        return Guard(tuple(found), maps=tuple(self._maps), told=tuple(self._told))
+            variable = self._combine("all", each, every=authorization.every)
+            directives.append(simple("auth_jwt_require", f"${variable}", "error=403"))
+        return Guard(
+            tuple(directives), maps=tuple(self._maps), claim_headers=tuple(self._claim_headers)
+        )
 
-    def _met(self, place: str, requirement: ir.Requirement) -> str:
-        each = [
-            self._claimed(f"{place}/{number}", claim)
+    def _requirement(self, path: str, requirement: ir.Requirement) -> str:
+        claims = [
+            self._claim(f"{path}/{number}", claim)
             for number, claim in enumerate(requirement.claims)
         ]
-        return self._combined(place, each, every=requirement.every)
+        return self._combine(path, claims, every=requirement.every)
 
-    def _claimed(self, place: str, claim: ir.Claim) -> str:
-        """Give the variable that says whether one of a claim's values is as wanted."""
-        value = names.variable(self._scope, "claim", place)
+    def _claim(self, path: str, claim: ir.Claim) -> str:
+        """Return the variable that is "1" if a claim has one of the required values."""
+        value = names.variable(self._scope, "claim", path)
         self._maps.append(simple("auth_jwt_claim_set", f"${value}", quoting.literal(claim.name)))
         if claim.header:
-            self._told.append((claim.header, value))
-        held = names.variable(self._scope, "held", place)
+            self._claim_headers.append((claim.header, value))
+        matched = names.variable(self._scope, "held", path)
         # Several values of a claim are joined by commas.
         rows = [
             simple(quoting.literal(f"~(?:^|,)(?:{self._pattern(claim, each)})(?:,|$)"), '"1"')
@@ -78,8 +80,8 @@ class _Tokens:
         ]
         rows += [] if claim.values else [simple('"~."', '"1"')]
         rows.append(simple("default", '""'))
-        self._maps.append(block("map", (f"${value}", f"${held}"), rows))
-        return held
+        self._maps.append(block("map", (f"${value}", f"${matched}"), rows))
+        return matched
 
     @staticmethod
     def _pattern(claim: ir.Claim, value: str) -> str:
@@ -88,10 +90,10 @@ class _Tokens:
         regex.whole(value)
         return value
 
-    def _combined(self, place: str, each: list[str], *, every: bool) -> str:
-        made = names.variable(self._scope, "combined", place)
-        joined = "".join(f"${{{variable}}}" for variable in each)
-        wanted = quoting.literal("~^" + "1" * len(each) + "$") if every else '"~1"'
-        rows = (simple(wanted, '"1"'), simple("default", '""'))
-        self._maps.append(block("map", (f'"{joined}"', f"${made}"), rows))
-        return made
+    def _combine(self, path: str, variables: list[str], *, every: bool) -> str:
+        result = names.variable(self._scope, "combined", path)
+        joined = "".join(f"${{{variable}}}" for variable in variables)
+        expected = quoting.literal("~^" + "1" * len(variables) + "$") if every else '"~1"'
+        rows = (simple(expected, '"1"'), simple("default", '""'))
+        self._maps.append(block("map", (f'"{joined}"', f"${result}"), rows))
+        return result

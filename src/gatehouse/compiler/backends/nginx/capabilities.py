@@ -1,4 +1,4 @@
-"""What a particular NGINX and its agent can do, as far as they tell."""
+"""Capabilities of an NGINX and its agent, as the agent reports them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _RELEASE = re.compile(r"nginx-plus-r(\d+)")
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """Of one binary."""
+    """Capabilities of one NGINX binary and its agent."""
 
     version: tuple[int, int, int]
     modules: frozenset[str] = frozenset()
-    """Names of modules beside its own, without their versions."""
+    """Names of dynamic modules, without versions."""
     named_endpoints: bool = False
-    """Whether its agent answers, by name, where upstreams are."""
+    """Whether the agent resolves endpoint names of upstreams (DNS)."""
     connectors: bool = False
-    """Whether its agent runs a connector beside it."""
+    """Whether the agent runs a TLS connector."""
     authenticators: bool = False
-    """Whether it runs an authenticator."""
+    """Whether the agent runs an authenticator."""
     plus: int = 0
-    """The release of NGINX Plus; 0: it is the open-source NGINX."""
+    """Release of NGINX Plus; 0: NGINX Open Source."""
     api_actions: bool = False
-    """Whether its agent takes changes of upstreams apart from files, for NGINX Plus' API."""
+    """Whether the agent applies upstream changes separately from files, by the NGINX Plus API."""
 
     @classmethod
     def parse(
@@ -40,13 +40,13 @@ class Capabilities(msgspec.Struct, frozen=True):
         authenticators: bool = False,
         api_actions: bool = False,
     ) -> Capabilities:
-        """Read a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
+        """Parse a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
 
-        Text without a version counts as the oldest NGINX that is served, 1.22.0.
+        Text without a version counts as the oldest supported NGINX, 1.22.0.
         """
-        found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
-        version = (int(found[1]), int(found[2]), int(found[3])) if found else (1, 22, 0)
-        names = frozenset(_VERSION.sub("", each) for each in modules)
+        match = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+        version = (int(match[1]), int(match[2]), int(match[3])) if match else (1, 22, 0)
+        names = frozenset(_VERSION.sub("", module) for module in modules)
         release = _RELEASE.search(text)
         return cls(
             version,
@@ -59,18 +59,18 @@ class Capabilities(msgspec.Struct, frozen=True):
         )
 
     @classmethod
-    def common(cls, everyone: Iterable[Capabilities]) -> Capabilities | None:
-        """Give what all can do; None if there are none."""
-        found = list(everyone)
-        if not found:
+    def common(cls, instances: Iterable[Capabilities]) -> Capabilities | None:
+        """Return the capabilities that all have in common; None if there are none."""
+        known = list(instances)
+        if not known:
             return None
-        modules = frozenset.intersection(*(each.modules for each in found))
-        named = all(each.named_endpoints for each in found)
-        connectors = all(each.connectors for each in found)
-        authenticators = all(each.authenticators for each in found)
-        version = min(each.version for each in found)
-        plus = min(each.plus for each in found)
-        actions = all(each.api_actions for each in found)
+        modules = frozenset.intersection(*(capabilities.modules for capabilities in known))
+        named = all(capabilities.named_endpoints for capabilities in known)
+        connectors = all(capabilities.connectors for capabilities in known)
+        authenticators = all(capabilities.authenticators for capabilities in known)
+        version = min(capabilities.version for capabilities in known)
+        plus = min(capabilities.plus for capabilities in known)
+        actions = all(capabilities.api_actions for capabilities in known)
         return cls(version, modules, named, connectors, authenticators, plus, actions)
 
     @property
@@ -90,7 +90,8 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     @property
     def keepalive_off(self) -> bool:
-        """``keepalive 0`` in an upstream, which else keeps connections by itself (1.29.7)."""
+        """``keepalive 0`` in an upstream; without it, upstreams keep connections by default
+        (1.29.7)."""
         return self.version >= (1, 29, 7)
 
     @property
@@ -100,7 +101,7 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     @property
     def random_least_time(self) -> bool:
-        """``random two least_time=…``, which the open-source NGINX refuses (1.31.3)."""
+        """``random two least_time=…``, which NGINX Open Source rejects (1.31.3)."""
         return self.plus > 0
 
     @property
@@ -110,15 +111,16 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     @property
     def resolving_upstreams(self) -> bool:
-        """``server … resolve``, asking the agent: endpoints change without a reload (1.27.3)."""
+        """``server … resolve`` with the agent as DNS server: endpoints change without reload
+        (1.27.3)."""
         return self.named_endpoints and not self.plus and self.version >= (1, 27, 3)
 
     @property
     def state_files(self) -> str:
-        """The directory of ``state`` files, for servers that come by NGINX Plus' API; or empty.
+        """Directory of ``state`` files for servers set by the NGINX Plus API; empty: not supported.
 
-        That of our agent's is the agent's own; that of others is where NGINX Plus' documentation
-        and images have it.
+        With our agent it is in the agent's run directory; with others, where the documentation and
+        images of NGINX Plus have it.
         """
         if not self.plus:
             return ""
@@ -128,12 +130,12 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     @property
     def status_zones(self) -> bool:
-        """``status_zone``: figures of each virtual server."""
+        """``status_zone``: metrics of each virtual server."""
         return self.plus > 0
 
     @property
     def licensed(self) -> bool:
-        """``license_token``: NGINX Plus that needs a licence and says how it is used (R33)."""
+        """``license_token``: NGINX Plus that requires a licence and reports its usage (R33)."""
         return self.plus >= 33
 
     @property
@@ -148,5 +150,5 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     @property
     def stream_servers(self) -> bool:
-        """Virtual servers and ``pass`` in streams (1.25.5)."""
+        """Virtual servers and ``pass`` in the stream context (1.25.5)."""
         return self.version >= (1, 25, 5)

@@ -1,7 +1,7 @@
-"""Cross-origin resource sharing: preflight requests are answered here, answers are labelled.
+"""Cross-origin resource sharing: answers preflight requests and adds CORS headers to responses.
 
-https://fetch.spec.whatwg.org/#http-cors-protocol. A header whose value comes out empty is not sent,
-so that maps do all of the deciding.
+https://fetch.spec.whatwg.org/#http-cors-protocol. NGINX omits a header with an empty value, so that
+maps make all decisions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gatehouse.compiler.backends.nginx.directives import Directive, block, simpl
 from gatehouse.compiler.ir import http as ir
 
 PREFLIGHT = "gh_preflight"
-"""Variable, set when a request is a preflight request (:func:`definitions`)."""
+"""Variable that is set for preflight requests (:func:`definitions`)."""
 
 _ANSWERS = (
     "Access-Control-Allow-Origin",
@@ -28,7 +28,7 @@ _ANSWERS = (
 
 
 class Sharing(msgspec.Struct, frozen=True):
-    """What a location has to have."""
+    """Directives of a location for its CORS policy."""
 
     preflight: tuple[Directive, ...] = ()
     added: tuple[Directive, ...] = ()
@@ -38,15 +38,15 @@ class Sharing(msgspec.Struct, frozen=True):
 
 
 def definitions() -> list[Directive]:
-    """Give the maps that say whether a request is a preflight request."""
-    asks = (simple('""', '""'), simple("default", "$gh_preflight_origin"))
+    """Return the maps that detect preflight requests."""
+    methods = (simple('""', '""'), simple("default", "$gh_preflight_origin"))
     return [
         block(
             "map",
             ("$http_origin", "$gh_preflight_origin"),
             (simple('""', '""'), simple("default", '"1"')),
         ),
-        block("map", ("$http_access_control_request_method", "$gh_preflight_method"), asks),
+        block("map", ("$http_access_control_request_method", "$gh_preflight_method"), methods),
         block(
             "map",
             ("$request_method", f"${PREFLIGHT}"),
@@ -56,7 +56,7 @@ def definitions() -> list[Directive]:
 
 
 def shared(cors: ir.Cors | None) -> Sharing:
-    """Give what a route's location needs. Raises UnwritableError."""
+    """Return the CORS directives of a route's location. Raises InvalidValueError."""
     if cors is None:
         return Sharing()
     scope = repr(cors)
@@ -64,7 +64,7 @@ def shared(cors: ir.Cors | None) -> Sharing:
     maps = [_origins(cors, origin)]
 
     def value(name: str, text: str) -> str:
-        """Give the variable that is ``text`` for origins that are allowed."""
+        """Return a variable that is ``text`` for permitted origins, else empty."""
         variable = names.variable("cors", scope, name)
         rows = (simple('""', '""'), simple("default", text))
         maps.append(block("map", (f"${origin}", f"${variable}"), rows))
@@ -76,17 +76,17 @@ def shared(cors: ir.Cors | None) -> Sharing:
     ]
     if cors.credentials:
         always.append(("Access-Control-Allow-Credentials", value("credentials", '"true"')))
-    # Browsers take * as everything only where no credentials are sent.
+    # Browsers treat * as a wildcard only for requests without credentials.
     expose = [name for name in cors.expose if name != "*" or not cors.credentials]
     if expose:
         exposed = value("expose", quoting.text(", ".join(expose)))
         always.append(("Access-Control-Expose-Headers", exposed))
-    asked = [
+    lists = [
         ("Methods", cors.methods, "$http_access_control_request_method"),
         ("Headers", cors.headers, "$http_access_control_request_headers"),
     ]
     preflight = [*always, ("Access-Control-Max-Age", value("age", f'"{cors.max_age}"'))]
-    for kind, listed, echo in asked:
+    for kind, listed, echo in lists:
         if listed:
             text = echo if "*" in listed else quoting.text(", ".join(listed))
             preflight.append((f"Access-Control-Allow-{kind}", value(kind, text)))
@@ -104,23 +104,23 @@ def _header(pair: tuple[str, str]) -> Directive:
 
 
 def _origins(cors: ir.Cors, variable: str) -> Directive:
-    """Give the map from an origin to what is answered to it."""
+    """Return the map from the Origin to the value of Access-Control-Allow-Origin."""
     rows = [simple('""', '""')]
     for origin in cors.origins:
         if origin != "*":
             rows.append(simple(quoting.literal(f"~*^{_pattern(origin)}$"), "$http_origin"))
-    anybody = '""'
+    default = '""'
     if "*" in cors.origins:
-        anybody = "$http_origin" if cors.credentials else '"*"'
-    rows.append(simple("default", anybody))
+        default = "$http_origin" if cors.credentials else '"*"'
+    rows.append(simple("default", default))
     return block("map", ("$http_origin", f"${variable}"), rows)
 
 
 def _pattern(origin: str) -> str:
-    """Give the pattern of an origin; the port that its scheme has anyway need not be said."""
+    """Return the pattern of an origin; the default port of its scheme is optional."""
     scheme, _, rest = origin.partition("://")
     host, _, port = rest.partition(":")
-    known = {"http": "80", "https": "443"}.get(scheme, "")
-    said = f"(?::{known})?" if port in ("", known) else f":{port}"
+    default_port = {"http": "80", "https": "443"}.get(scheme, "")
+    port_pattern = f"(?::{default_port})?" if port in ("", default_port) else f":{port}"
     hostname = re.escape(host).replace(r"\*", "[A-Za-z0-9.-]+").replace(r"\-", "-")
-    return f"{scheme}://{hostname}{said}"
+    return f"{scheme}://{hostname}{port_pattern}"

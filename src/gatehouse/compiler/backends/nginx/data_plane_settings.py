@@ -1,4 +1,4 @@
-"""How clients are met on every port: who they are, which HTTP is spoken, what is compressed."""
+"""Settings of all ports: client address, HTTP versions and compression."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from gatehouse.compiler.ir import settings as ir
 
 
 def addresses(edge: ir.DataPlaneSettings, bind_address: str, port: int) -> list[str]:
-    """Give what a server listens on; ``bind_address`` empty: every address."""
+    """Return the addresses to listen on. ``bind_address`` empty: every address."""
     if bind_address:
         host = f"[{bind_address}]" if ":" in bind_address else bind_address
         return [quoting.word(f"{host}:{port}")]
-    found = [str(port)] if edge.ipv4 else []
-    return found + ([quoting.word(f"[::]:{port}")] if edge.ipv6 else [])
+    listen = [str(port)] if edge.ipv4 else []
+    return listen + ([quoting.word(f"[::]:{port}")] if edge.ipv6 else [])
 
 
 def proxied(edge: ir.DataPlaneSettings) -> tuple[str, ...]:
-    """Give the words of ``listen`` for connections that begin with who the client is."""
-    known = edge.client_address
-    return ("proxy_protocol",) if known and known.source == "proxy-protocol" else ()
+    """Return the ``listen`` parameters for connections with a PROXY protocol header."""
+    client_address = edge.client_address
+    return (
+        ("proxy_protocol",) if client_address and client_address.source == "proxy-protocol" else ()
+    )
 
 
 def http(edge: ir.DataPlaneSettings) -> list[Directive]:
-    """Give the directives of all of ``http``."""
+    """Return the directives of the ``http`` context."""
     return [
         simple("server_tokens", "on" if edge.server_tokens else "off"),
         *_client_address(edge.client_address),
@@ -32,40 +34,48 @@ def http(edge: ir.DataPlaneSettings) -> list[Directive]:
 
 
 def stream(edge: ir.DataPlaneSettings) -> list[Directive]:
-    """Give the directives of all of ``stream``."""
-    known = edge.client_address
-    if known is None or known.source != "proxy-protocol":
+    """Return the directives of the ``stream`` context."""
+    client_address = edge.client_address
+    if client_address is None or client_address.source != "proxy-protocol":
         return []
-    return [simple("set_real_ip_from", quoting.word(each)) for each in known.trusted]
+    return [simple("set_real_ip_from", quoting.word(each)) for each in client_address.trusted]
 
 
-def _client_address(known: ir.ClientAddress | None) -> list[Directive]:
-    if known is None:
+def _client_address(client_address: ir.ClientAddress | None) -> list[Directive]:
+    if client_address is None:
         return []
-    header = "proxy_protocol" if known.source == "proxy-protocol" else "X-Forwarded-For"
+    header = "proxy_protocol" if client_address.source == "proxy-protocol" else "X-Forwarded-For"
     return [
-        *(simple("set_real_ip_from", quoting.word(each)) for each in known.trusted),
+        *(simple("set_real_ip_from", quoting.word(each)) for each in client_address.trusted),
         simple("real_ip_header", header),
-        simple("real_ip_recursive", "on" if known.recursive else "off"),
+        simple("real_ip_recursive", "on" if client_address.recursive else "off"),
     ]
 
 
-def _compression(wanted: ir.Compression) -> list[Directive]:
-    found = [simple("gzip", "on")]
-    if wanted.level is not None:
-        found.append(simple("gzip_comp_level", str(wanted.level)))
-    if wanted.min_length is not None:
-        found.append(simple("gzip_min_length", str(wanted.min_length)))
-    if wanted.types:
-        found.append(simple("gzip_types", *(quoting.literal(each) for each in wanted.types)))
-    if wanted.buffers is not None:
-        found.append(simple("gzip_buffers", str(wanted.buffers.number), str(wanted.buffers.size)))
-    if wanted.vary is not None:
-        found.append(simple("gzip_vary", "on" if wanted.vary else "off"))
-    if wanted.http_version:
-        found.append(simple("gzip_http_version", quoting.word(wanted.http_version)))
-    if wanted.disabled:
-        found.append(simple("gzip_disable", *(quoting.literal(each) for each in wanted.disabled)))
-    if wanted.proxied:
-        found.append(simple("gzip_proxied", *(quoting.word(each) for each in wanted.proxied)))
-    return found
+def _compression(compression: ir.Compression) -> list[Directive]:
+    directives = [simple("gzip", "on")]
+    if compression.level is not None:
+        directives.append(simple("gzip_comp_level", str(compression.level)))
+    if compression.min_length is not None:
+        directives.append(simple("gzip_min_length", str(compression.min_length)))
+    if compression.types:
+        directives.append(
+            simple("gzip_types", *(quoting.literal(each) for each in compression.types))
+        )
+    if compression.buffers is not None:
+        directives.append(
+            simple("gzip_buffers", str(compression.buffers.number), str(compression.buffers.size))
+        )
+    if compression.vary is not None:
+        directives.append(simple("gzip_vary", "on" if compression.vary else "off"))
+    if compression.http_version:
+        directives.append(simple("gzip_http_version", quoting.word(compression.http_version)))
+    if compression.disabled:
+        directives.append(
+            simple("gzip_disable", *(quoting.literal(each) for each in compression.disabled))
+        )
+    if compression.proxied:
+        directives.append(
+            simple("gzip_proxied", *(quoting.word(each) for each in compression.proxied))
+        )
+    return directives

@@ -1,7 +1,7 @@
-"""Plans of decisions: in which order a location asks conditions, so that few are asked. Pure.
+"""Plans of decisions: the order of conditions of a location, so that few are evaluated. No I/O.
 
-Candidates one behind the other that ask one variable for a value, each for its own, are told apart
-by one look at it: what else they ask is asked under their value alone. The candidate that is found
+Consecutive candidates that each compare the same variable with a value are distinguished by one
+lookup of it. Their other conditions are evaluated under that value only. The selected candidate
 stays the same, because a variable has one value.
 """
 
@@ -14,36 +14,36 @@ import msgspec
 from gatehouse.compiler.backends.nginx.match_conditions import Condition
 
 CHUNK = 40
-"""Steps from one condition to the next in one chunk."""
+"""Maximum number of nested steps between conditions in one chunk."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A destination (named location or ``$variable``) and what must hold for it."""
+    """A destination (named location or ``$variable``) and its conditions."""
 
     destination: str
     conditions: tuple[Condition, ...]
 
 
 class Test(msgspec.Struct, frozen=True):
-    """Ask the conditions of one candidate."""
+    """Evaluate the conditions of one candidate."""
 
     candidate: Candidate
 
     @property
     def depth(self) -> int:
-        """How many variables lead through it."""
+        """Number of nested variables of this step."""
         return len(self.candidate.conditions)
 
 
 class Switch(msgspec.Struct, frozen=True):
-    """Look at a variable once, and go on with the plan of its value."""
+    """Look up a variable once and continue with the plan of its value."""
 
     variable: str
     cases: tuple[tuple[Condition, Plan], ...]
 
     @property
     def depth(self) -> int:
-        """How many variables lead through it."""
+        """Number of nested variables of this step."""
         return 2 + max(plan.depth for _, plan in self.cases)
 
 
@@ -51,21 +51,21 @@ Step = Test | Switch
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Steps, one after another until one leads somewhere, in chunks that are tried in turn."""
+    """Steps in order until one selects a destination, in chunks that are tried in turn."""
 
     chunks: tuple[tuple[Step, ...], ...]
     end: str | None = None
-    """Where it leads when no step does; None: nowhere."""
+    """Destination when no step selects one; None: none."""
 
     @property
     def depth(self) -> int:
-        """How many variables lead through it."""
+        """Number of nested variables of this plan."""
         depths = [sum(step.depth for step in chunk) for chunk in self.chunks]
         return max((number + 1 + depth for number, depth in enumerate(depths)), default=0)
 
 
 def plan(candidates: Iterable[Candidate]) -> Plan:
-    """Give the plan that leads to the first candidate that holds."""
+    """Return the plan that selects the first candidate whose conditions hold."""
     reachable: list[Candidate] = []
     end = None
     for candidate in candidates:
@@ -103,17 +103,17 @@ def _steps(candidates: Sequence[Candidate]) -> Iterator[Step]:
 
 
 def _switch(variable: str, candidates: Sequence[Candidate]) -> Switch:
-    found: dict[str, tuple[Condition, list[Candidate]]] = {}
+    cases: dict[str, tuple[Condition, list[Candidate]]] = {}
     for candidate in candidates:
-        asked = _values(candidate)[variable]
-        others = tuple(each for each in candidate.conditions if each is not asked)
+        condition = _values(candidate)[variable]
+        others = tuple(each for each in candidate.conditions if each is not condition)
         rest = Candidate(candidate.destination, others)
-        found.setdefault(asked.value, (asked, []))[1].append(rest)
-    return Switch(variable, tuple((asked, plan(rest)) for asked, rest in found.values()))
+        cases.setdefault(condition.value, (condition, []))[1].append(rest)
+    return Switch(variable, tuple((condition, plan(rest)) for condition, rest in cases.values()))
 
 
 class _Run(msgspec.Struct, frozen=True):
-    """Candidates, up to but without ``end``, that all ask ``variable`` for a value."""
+    """Candidates up to (excluding) ``end`` that all compare ``variable`` with a value."""
 
     variable: str
     end: int
@@ -121,23 +121,24 @@ class _Run(msgspec.Struct, frozen=True):
 
 
 def _runs(candidates: Sequence[Candidate]) -> list[_Run | None]:
-    """Give, for each candidate, the longest run that begins with it, if it begins any.
+    """Return, for each candidate, the longest run that starts with it, or None.
 
-    Of several, the one with fewest values: what many share is asked once for all of them.
+    Among runs of equal length it is the one with the fewest distinct values: a shared value is
+    looked up once for all of them.
     """
-    found: list[_Run | None] = []
+    runs: list[_Run | None] = []
     running: dict[str, _Run] = {}
     for number in range(len(candidates) - 1, -1, -1):
         before, running = running, {}
-        for variable, asked in _values(candidates[number]).items():
+        for variable, condition in _values(candidates[number]).items():
             run = before.get(variable) or _Run(variable, number + 1, set())
-            run.values.add(asked.value)
+            run.values.add(condition.value)
             running[variable] = run
         best = min(running.values(), key=lambda run: (-run.end, len(run.values)), default=None)
-        found.append(best)
-    return found[::-1]
+        runs.append(best)
+    return runs[::-1]
 
 
 def _values(candidate: Candidate) -> dict[str, Condition]:
-    """Give the conditions that ask for a value, by variable."""
+    """Return the conditions that compare with a single value, by variable."""
     return {each.variable: each for each in candidate.conditions if each.value}

@@ -1,4 +1,4 @@
-"""The directive tree and its writer, the only producer of ``;``, ``{`` and ``}``."""
+"""The directive tree and its writer. Only this module writes ``;``, ``{`` and ``}``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Directive(msgspec.Struct, frozen=True):
-    """A directive. Arguments are finished tokens, made by :mod:`quoting`."""
+    """A directive. Arguments are complete tokens from :mod:`quoting`."""
 
     name: str
     arguments: tuple[str, ...] = ()
@@ -16,7 +16,7 @@ class Directive(msgspec.Struct, frozen=True):
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """Text of a trusted user, written as it is."""
+    """Text of a trusted user, written unchanged."""
 
     text: str
 
@@ -25,12 +25,12 @@ Node = Directive | Raw
 
 
 def simple(name: str, *arguments: str) -> Directive:
-    """Give a directive without a block."""
+    """Return a directive without a block."""
     return Directive(name, arguments)
 
 
 def block(name: str, arguments: Iterable[str], inner: Iterable[Node]) -> Directive:
-    """Give a directive with a block."""
+    """Return a directive with a block."""
     return Directive(name, tuple(arguments), tuple(inner))
 
 

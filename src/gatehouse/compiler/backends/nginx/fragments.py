@@ -1,4 +1,4 @@
-"""Parts of what an NGINX has: files."""
+"""Fragments of the NGINX configuration: files."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from gatehouse.compiler.backends import fragments
 from gatehouse.compiler.backends.fragments import ChangeTracker, Unsupported
 from gatehouse.dataplane.file_set import File, FileSet
 
-__all__ = ["ChangeTracker", "Part", "Parts", "Unsupported", "look", "whole"]
+__all__ = ["ChangeTracker", "Fragment", "Fragments", "Unsupported", "properties_key", "cluster_key"]
 
-Part = fragments.Fragment[File]
+Fragment = fragments.Fragment[File]
 
 
-class Parts(fragments.Fragments[File, FileSet]):
-    """All parts of a gateway, and the bundle of their files."""
+class Fragments(fragments.Fragments[File, FileSet]):
+    """All fragments of a gateway, and the file set of their files."""
 
     def __init__(self) -> None:
         super().__init__(FileSet())
 
-    def keep(self, key: str, seen: tuple[Any, ...], make: Callable[[], Iterable[File]]) -> None:
-        """Have the files of ``make``, made again only if ``seen`` is something else."""
+    def put_if_changed(
+        self, key: str, inputs: tuple[Any, ...], make: Callable[[], Iterable[File]]
+    ) -> None:
+        """Put the files of ``make``; call it only if ``inputs`` differs from the last call."""
         known = self.get(key)
-        if known is None or known.seen != seen:
-            self.put(key, Part(tuple(make()), seen=seen))
+        if known is None or known.inputs != inputs:
+            self.put(key, Fragment(tuple(make()), inputs=inputs))
 
 
-def look(cluster: str) -> str:
-    """Give what a part uses that depends on how a cluster is spoken to."""
-    return f"look/{cluster}"
+def properties_key(cluster: str) -> str:
+    """Return the dependency key for the properties of a cluster other than its endpoints."""
+    return f"properties/{cluster}"
 
 
-def whole(cluster: str) -> str:
-    """Give what a part uses that depends on all of a cluster."""
-    return f"whole/{cluster}"
+def cluster_key(cluster: str) -> str:
+    """Return the dependency key for all of a cluster, endpoints included."""
+    return f"cluster/{cluster}"

@@ -1,4 +1,4 @@
-"""The build plan: which files a gateway has, made again only when what they show changes."""
+"""Generator: builds all files of a gateway, reusing fragments whose inputs did not change."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gatehouse.compiler.backends.nginx.cluster_index import Clusters
 from gatehouse.compiler.backends.nginx.directives import Directive
 from gatehouse.compiler.backends.nginx.fragments import (
     ChangeTracker,
-    Part,
-    Parts,
+    Fragment,
+    Fragments,
     Unsupported,
-    whole,
+    cluster_key,
 )
 from gatehouse.compiler.backends.nginx.http_conf import http_conf
 from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
@@ -37,48 +37,50 @@ from gatehouse.dataplane.file_set import File, FileSet
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """A bundle, and what of the IR this NGINX cannot do: route names or ``port/…``, and why."""
+    """A file set and its findings: a route name or ``port/…``, and why it is unsupported."""
 
     bundle: FileSet
     unsupported: Unsupported = ()
 
 
 class Generator:
-    """Generates one gateway's files again and again; the result depends on the input alone."""
+    """Generates the files of one gateway repeatedly. The result depends on the last input only."""
 
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
-        self._parts = Parts()
+        self._fragments = Fragments()
         self._clusters = Clusters()
         self._hosts: dict[int, Hosts] = {}
-        self._followed: dict[str, ChangeTracker[Any]] = {}
-        """What has a name and files of its own, by kind."""
-        self._limits: dict[Directive, None] = {}
-        self._users: dict[Oidc, None] = {}
-        """What any virtual host needs of these."""
+        self._trackers: dict[str, ChangeTracker[Any]] = {}
+        """Named objects with files of their own, by kind."""
+        self._rate_limit_zones: dict[Directive, None] = {}
+        self._relying_parties: dict[Oidc, None] = {}
+        """Needs of virtual hosts: rate limit zones, and OpenID Connect relying parties."""
 
     def generate(self, gateway: ir_gateway.Gateway) -> Generated:
-        """Give everything that NGINX needs to serve ``gateway``."""
-        new, moved = self._clusters.follow(gateway.clusters)
-        stale = self._parts.users(moved)
-        hidden = _hidden(gateway)
-        self._plan_hosts(gateway, hidden, stale)
-        # What virtual hosts need is known when all of them are planned.
+        """Return all files that NGINX needs to serve ``gateway``."""
+        new, stale_keys = self._clusters.follow(gateway.clusters)
+        stale = self._fragments.users(stale_keys)
+        internal_ports = _internal_ports(gateway)
+        self._plan_hosts(gateway, internal_ports, stale)
+        # The needs of virtual hosts are known once all of them are planned.
         self._plan_needs(stale)
         self._plan_clusters(new)
-        self._plan_base(gateway, hidden)
-        self._parts.put("around", outer_contexts.part(gateway, self._capabilities))
-        self._plan_streams(gateway, hidden, stale)
+        self._plan_base(gateway, internal_ports)
+        self._fragments.put("around", outer_contexts.fragment(gateway, self._capabilities))
+        self._plan_streams(gateway, internal_ports, stale)
         connected = self._clusters.connected if self._capabilities.connectors else ()
-        self._parts.keep("connectors", connected, partial(tls_connectors.files, connected))
+        self._fragments.put_if_changed(
+            "connectors", connected, partial(tls_connectors.files, connected)
+        )
         self._plan_named("certificate", gateway.certificates, _certificate_files)
         self._plan_named("trust", gateway.trust, _trust_files)
         self._plan_named("secret", gateway.secrets, _secret_files)
-        bundle, unsupported = self._parts.finish()
+        bundle, unsupported = self._fragments.finish()
         return Generated(bundle, unsupported)
 
     def _plan_hosts(
-        self, gateway: ir_gateway.Gateway, hidden: dict[int, int], stale: Set[str]
+        self, gateway: ir_gateway.Gateway, internal_ports: dict[int, int], stale: Set[str]
     ) -> None:
         context = Context("", self._clusters.by_name, self._capabilities)
         for number in self._hosts.keys() - {each.port for each in gateway.listeners}:
@@ -86,119 +88,129 @@ class Generator:
         for listener in gateway.listeners:
             port = Port(
                 listener.port, listener.protocol, gateway.bind_address,
-                hidden.get(listener.port, 0), listener.client_validation, gateway.edge,
+                internal_ports.get(listener.port, 0), listener.client_validation, gateway.edge,
             )  # fmt: skip
             hosts = self._hosts.get(port.number)
             if hosts is None or hosts.port != port:
                 self._drop_hosts(port.number)
-                hosts = self._hosts[port.number] = Hosts(self._parts, port)
+                hosts = self._hosts[port.number] = Hosts(self._fragments, port)
             hosts.plan(listener.virtual_hosts, context, stale)
-            self._parts.keep(f"default/{port.number}", (port, hosts.open), partial(_default, hosts))
+            self._fragments.put_if_changed(
+                f"default/{port.number}", (port, hosts.has_default), partial(_default, hosts)
+            )
 
     def _drop_hosts(self, number: int) -> None:
         hosts = self._hosts.pop(number, None)
         if hosts is not None:
             hosts.drop()
-            self._parts.drop(f"default/{number}")
+            self._fragments.drop(f"default/{number}")
 
     def _plan_needs(self, stale: Set[str]) -> None:
-        """Plan what virtual hosts need that others may need as well."""
-        fresh, gone = self._parts.changed()
+        """Plan the needs of virtual hosts, which they may share."""
+        fresh, gone = self._fragments.changed_needs()
         for need in gone:
             if isinstance(need, Common):
-                self._parts.drop(f"common/{need.name}")
-            self._limits.pop(need, None)
-            self._users.pop(need, None)
+                self._fragments.drop(f"common/{need.name}")
+            self._rate_limit_zones.pop(need, None)
+            self._relying_parties.pop(need, None)
         for need in fresh:
             if isinstance(need, Common):
-                self._parts.put(f"common/{need.name}", self._common(need))
+                self._fragments.put(f"common/{need.name}", self._common(need))
             elif isinstance(need, Oidc):
-                self._users[need] = None
+                self._relying_parties[need] = None
             else:
-                self._limits[need] = None
+                self._rate_limit_zones[need] = None
         new = {need for need in fresh if isinstance(need, Common)}
         for key in stale:
-            known = self._parts.get(key)
-            common = known.seen[0] if known is not None and known.seen else None
+            known = self._fragments.get(key)
+            common = known.inputs[0] if known is not None and known.inputs else None
             if isinstance(common, Common) and common not in new:
-                self._parts.put(key, self._common(common))
-        able = self._capabilities.auth_request and self._capabilities.authenticators
-        users = tuple(sorted(self._users, key=_order)) if able else ()
-        self._parts.keep("authenticator", users, partial(auth_request.files, users))
+                self._fragments.put(key, self._common(common))
+        supported = self._capabilities.auth_request and self._capabilities.authenticators
+        relying_parties = tuple(sorted(self._relying_parties, key=_order)) if supported else ()
+        self._fragments.put_if_changed(
+            "authenticator", relying_parties, partial(auth_request.files, relying_parties)
+        )
 
-    def _common(self, common: Common) -> Part:
+    def _common(self, common: Common) -> Fragment:
         shares = [(self._clusters.by_name[name], weight) for name, weight in common.shares]
         files = self._upstream(common.name, shares, common.by)
-        return Part(files, uses=frozenset(whole(name) for name, _ in common.shares), seen=(common,))
+        return Fragment(
+            files, uses=frozenset(cluster_key(name) for name, _ in common.shares), inputs=(common,)
+        )
 
     def _plan_clusters(self, new: Iterable[str]) -> None:
         for name in new:
             cluster = self._clusters.by_name.get(name)
             if cluster is None or not cluster.endpoints or cluster.protocol in ("tcp", "udp"):
-                self._parts.drop(f"cluster/{name}")
+                self._fragments.drop(f"cluster/{name}")
             else:
-                self._parts.put(f"cluster/{name}", Part(self._upstream(name, [(cluster, 1)])))
+                self._fragments.put(
+                    f"cluster/{name}", Fragment(self._upstream(name, [(cluster, 1)]))
+                )
 
     def _upstream(self, name: str, shares: upstreams.Shares, by: str = "") -> tuple[File, ...]:
         text = upstreams.upstream(self._capabilities, name, shares, by=by)
-        apart = upstreams.endpoints_files(self._capabilities, name, shares)
-        return (File.make(names.upstream_file(name), text), *apart)
+        endpoints = upstreams.endpoints_files(self._capabilities, name, shares)
+        return (File.make(names.upstream_file(name), text), *endpoints)
 
-    def _plan_base(self, gateway: ir_gateway.Gateway, hidden: dict[int, int]) -> None:
-        """Plan what all virtual hosts share."""
+    def _plan_base(self, gateway: ir_gateway.Gateway, internal_ports: dict[int, int]) -> None:
+        """Plan the file that all virtual hosts share."""
         secure = [self._hosts[e.port].sni for e in gateway.listeners if e.protocol == "HTTPS"]
-        maps = (*secure, *sorted(self._limits, key=lambda limit: limit.arguments))
+        maps = (*secure, *sorted(self._rate_limit_zones, key=lambda limit: limit.arguments))
         zone = self._zone(names.ZONE)
 
         def make() -> list[File]:
-            text = http_conf(self._capabilities, maps, hidden, gateway.edge, zone)
+            text = http_conf(self._capabilities, maps, internal_ports, gateway.edge, zone)
             return [File.make(f"{names.ROOT}/http.conf", text)]
 
-        self._parts.keep("base", (maps, hidden, gateway.edge, zone), make)
+        self._fragments.put_if_changed("base", (maps, internal_ports, gateway.edge, zone), make)
 
     def _zone(self, name: str) -> list[Directive]:
         if not self._capabilities.resolving_upstreams:
             return []
-        # Twice: an upstream of several clusters, or of a session, has its own copies.
+        # Twice: upstreams of several clusters and of session persistence have copies of their own.
         return [upstreams.zone(name, 2 * self._clusters.endpoints)]
 
     def _plan_streams(
-        self, gateway: ir_gateway.Gateway, hidden: dict[int, int], stale: Set[str]
+        self, gateway: ir_gateway.Gateway, internal_ports: dict[int, int], stale: Set[str]
     ) -> None:
         shared = {each.port for each in gateway.streams if each.protocol == "TLS"}
         https = {port: self._hosts[port].names for port in shared & self._hosts.keys()}
         zone = self._zone(names.STREAM_ZONE) if gateway.streams else []
-        seen = (
-            gateway.streams, gateway.tunnels, gateway.bind_address, gateway.edge, hidden, https,
-            zone,
+        inputs = (
+            gateway.streams, gateway.tunnels, gateway.bind_address, gateway.edge, internal_ports,
+            https, zone,
         )  # fmt: skip
-        known = self._parts.get("streams")
-        if known is None or known.seen != seen or "streams" in stale:
-            self._parts.put("streams", self._streams(gateway, hidden, https, zone, seen))
+        known = self._fragments.get("streams")
+        if known is None or known.inputs != inputs or "streams" in stale:
+            self._fragments.put(
+                "streams", self._streams(gateway, internal_ports, https, zone, inputs)
+            )
 
     def _streams(
         self,
         gateway: ir_gateway.Gateway,
-        hidden: dict[int, int],
+        internal_ports: dict[int, int],
         https: dict[int, tuple[str, ...]],
         zone: list[Directive],
-        seen: tuple[Any, ...],
-    ) -> Part:
+        inputs: tuple[Any, ...],
+    ) -> Fragment:
         clusters = self._clusters.by_name
-        why = "NGINX does not choose by the destination in a PROXY header; Envoy does"
+        why = "selection by the destination in a PROXY header is not supported by NGINX; use Envoy"
         unsupported = [(f"port/{each.port}", why) for each in gateway.tunnels]
         if not gateway.streams:
-            return Part((), tuple(unsupported), seen=seen)
+            return Fragment((), tuple(unsupported), inputs=inputs)
         if not self._capabilities.stream_servers:
-            why = "TCP, UDP and TLS listeners need NGINX 1.25.5 or newer"
+            why = "TCP, UDP and TLS listeners require NGINX 1.25.5 or newer"
             unsupported += [(f"port/{each.port}", why) for each in gateway.streams]
-            return Part((), tuple(unsupported), seen=seen)
+            return Fragment((), tuple(unsupported), inputs=inputs)
         files = [File.make(f"{names.ROOT}/stream.conf", passing.stream_conf(gateway.edge, zone))]
         for listener in gateway.streams:
             ports = passing.Ports(
                 gateway.bind_address,
                 _free(gateway, listener.port, 1),
-                hidden.get(listener.port, 0),
+                internal_ports.get(listener.port, 0),
                 https.get(listener.port, ()) if listener.protocol == "TLS" else (),
                 gateway.edge,
                 self._capabilities.status_zones,
@@ -215,44 +227,46 @@ class Generator:
             files.append(File.make(names.stream_upstream_file(name), text))
             files += upstreams.endpoints_files(self._capabilities, name, shares)
         uses = {b.cluster for each in gateway.streams for host in each.hosts for b in host.backends}
-        return Part(tuple(files), tuple(unsupported), frozenset(map(whole, uses)), seen)
+        return Fragment(tuple(files), tuple(unsupported), frozenset(map(cluster_key, uses)), inputs)
 
     def _plan_named(
-        self, kind: str, wanted: Collection[Any], make: Callable[[Any], tuple[File, ...]]
+        self, kind: str, items: Collection[Any], make: Callable[[Any], tuple[File, ...]]
     ) -> None:
-        fresh, gone = self._followed.setdefault(kind, ChangeTracker()).follow(wanted)
-        for each in gone:
-            self._parts.drop(f"{kind}/{each.name}")
-        for each in fresh:
-            self._parts.put(f"{kind}/{each.name}", Part(make(each)))
+        fresh, gone = self._trackers.setdefault(kind, ChangeTracker()).follow(items)
+        for item in gone:
+            self._fragments.drop(f"{kind}/{item.name}")
+        for item in fresh:
+            self._fragments.put(f"{kind}/{item.name}", Fragment(make(item)))
 
 
-def _hidden(gateway: ir_gateway.Gateway) -> dict[int, int]:
-    """Give, for each HTTPS port shared with TLS listeners, the port where HTTPS really listens."""
-    shared = {each.port for each in gateway.streams if each.protocol == "TLS"}
+def _internal_ports(gateway: ir_gateway.Gateway) -> dict[int, int]:
+    """Return, for each HTTPS port shared with TLS listeners, the port where HTTPS listens."""
+    tls_ports = {each.port for each in gateway.streams if each.protocol == "TLS"}
     return {
-        each.port: _free(gateway, each.port, 0) for each in gateway.listeners if each.port in shared
+        each.port: _free(gateway, each.port, 0)
+        for each in gateway.listeners
+        if each.port in tls_ports
     }
 
 
 def _free(gateway: ir_gateway.Gateway, port: int, kind: int) -> int:
-    """Give a port of this Gateway's address that no listener has."""
+    """Return a port of this Gateway's address that no listener uses."""
     taken = {each.port for each in gateway.listeners} | {each.port for each in gateway.streams}
     ports = sorted(taken)
-    wanted = 40_000 + 2 * ports.index(port) + kind
-    while wanted in taken:
-        wanted += 2 * len(ports)
-    return wanted
+    candidate = 40_000 + 2 * ports.index(port) + kind
+    while candidate in taken:
+        candidate += 2 * len(ports)
+    return candidate
 
 
 def _default(hosts: Hosts) -> list[File]:
-    if hosts.open:
+    if hosts.has_default:
         return []
     return [File.make(names.default_file(hosts.port.number), default_server(hosts.port))]
 
 
-def _order(users: Oidc) -> tuple[str, str]:
-    return users.filter, repr(users)
+def _order(oidc: Oidc) -> tuple[str, str]:
+    return oidc.filter, repr(oidc)
 
 
 def _certificate_files(certificate: ir_gateway.Certificate) -> tuple[File, ...]:

@@ -1,4 +1,4 @@
-"""The answer to gRPC calls that have no backend: the status UNAVAILABLE, in trailers alone."""
+"""Response to gRPC calls without a backend: status UNAVAILABLE in a trailers-only response."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ _UNAVAILABLE = "14"
 
 
 def definition() -> Directive:
-    """Return the map from a request's content type to the status; empty if it is no call."""
+    """Return the map from a request's content type to the status; empty unless it is a gRPC
+    call."""
     call = simple('"~*^application/grpc(?:[+;]|$)"', f'"{_UNAVAILABLE}"')
     return block("map", ("$content_type", _STATUS), (call, simple("default", '""')))
 
 
 def unavailable() -> tuple[Directive, ...]:
-    """Return the inside of a location that leads to :func:`location`."""
+    """Return the content of a location that leads to :func:`location`."""
     return (simple("error_page", "418", "=", names.UNAVAILABLE), simple("return", "418"))
 
 
 def location() -> Directive:
-    """Return the location that answers; a request that is no call gets the status 503."""
+    """Return the location that answers. A request that is not a gRPC call gets the status 503."""
     return block(
         "location",
         (names.UNAVAILABLE,),
         (
-            # NGINX would take the end of a method's name for that of a file.
+            # NGINX would treat the end of a method's name as a file extension.
             block("types", (), ()),
             simple("default_type", "application/grpc"),
-            # NGINX leaves out a header without a value.
+            # NGINX omits a header with an empty value.
             simple("add_header", "grpc-status", _STATUS, "always"),
             block("if", (f"({_STATUS}", "=", '"")'), (simple("return", "503"),)),
             simple("return", "200"),

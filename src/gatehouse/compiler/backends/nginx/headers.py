@@ -1,4 +1,4 @@
-"""Header changes: what is sent to backends, and what clients see."""
+"""Header modifications of requests to backends and of responses to clients."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class RequestHeaders(msgspec.Struct, frozen=True):
     maps: tuple[Directive, ...] = ()
 
 
-def defaults(untold: Iterable[str] = ()) -> list[Directive]:
-    """Give the directives that every location inherits; without headers that are not to be told."""
+def defaults(removed: Iterable[str] = ()) -> list[Directive]:
+    """Return the directives that every location inherits, without the ``removed`` headers."""
     return [
         simple(f"{module}_set_header", name, value)
         for module in ("proxy", "grpc")
-        for name, value in default_headers(module, untold)
+        for name, value in default_headers(module, removed)
     ]
 
 
-def default_headers(module: str, untold: Iterable[str]) -> list[tuple[str, str]]:
-    """Give the headers that backends are told by default, with their values as tokens."""
-    known, left_out = GRPC if module == "grpc" else DEFAULTS, set(untold)
+def default_headers(module: str, removed: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the default headers sent to backends, with their values as tokens."""
+    known, left_out = GRPC if module == "grpc" else DEFAULTS, set(removed)
     return [
         (name, value)
         for name, value in known
@@ -57,7 +57,7 @@ def default_headers(module: str, untold: Iterable[str]) -> list[tuple[str, str]]
 
 
 def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
-    """Give the edit that does ``first``, then ``second``."""
+    """Return the edit that applies ``first``, then ``second``."""
     overridden = {item.name.lower() for item in second.set} | {n.lower() for n in second.remove}
     return ir.HeaderEdit(
         set=(*(i for i in first.set if i.name.lower() not in overridden), *second.set),
@@ -72,53 +72,55 @@ def request(
     hostname: str | None,
     scope: str,
     claims: Iterable[tuple[str, str]] = (),
-    untold: Iterable[str] = (),
+    removed: Iterable[str] = (),
     cookie: str = "",
 ) -> RequestHeaders:
-    """Give the headers sent to a backend; nothing when the inherited ones are right.
+    """Return the headers sent to a backend; nothing if the inherited ones are right.
 
-    ``claims``: headers of our own with their values as tokens, whatever a client sent. ``untold``:
-    which of the default ones are left out. ``cookie``: the variable that holds the cookies, if not
-    all of them.
+    ``claims``: headers with their values as tokens, which override those of the client.
+    ``removed``: default headers that are not sent. ``cookie``: the variable with the cookies to
+    send; empty: all cookies of the client.
     """
     claims = list(claims)
     if not edit and hostname is None and not claims and not cookie:
         return RequestHeaders()
-    known = default_headers(module, untold)
-    wanted: dict[str, tuple[str, str]] = {name.lower(): (name, value) for name, value in known}
+    default_pairs = default_headers(module, removed)
+    headers: dict[str, tuple[str, str]] = {
+        name.lower(): (name, value) for name, value in default_pairs
+    }
     if cookie:
-        wanted["cookie"] = ("Cookie", f"${cookie}")
+        headers["cookie"] = ("Cookie", f"${cookie}")
     if hostname is not None:
-        wanted["host"] = ("Host", quoting.text(hostname))
+        headers["host"] = ("Host", quoting.text(hostname))
     for name in edit.remove:
-        wanted[name.lower()] = (name, '""')
+        headers[name.lower()] = (name, '""')
     for item in edit.set:
-        wanted[item.name.lower()] = (item.name, quoting.text(item.value))
+        headers[item.name.lower()] = (item.name, quoting.text(item.value))
     maps: list[Directive] = []
     for item in edit.add:
-        wanted[item.name.lower()] = (item.name, _appended(item, wanted, scope, maps))
-    wanted.update({name.lower(): (name, value) for name, value in claims})
+        headers[item.name.lower()] = (item.name, _appended(item, headers, scope, maps))
+    headers.update({name.lower(): (name, value) for name, value in claims})
     directives = tuple(
         simple(f"{module}_set_header", quoting.header_name(name), value)
-        for name, value in wanted.values()
+        for name, value in headers.values()
     )
     return RequestHeaders(directives, tuple(maps))
 
 
 def _appended(
-    item: ir.HeaderValue, wanted: dict[str, tuple[str, str]], scope: str, maps: list[Directive]
+    item: ir.HeaderValue, headers: dict[str, tuple[str, str]], scope: str, maps: list[Directive]
 ) -> str:
-    """Give the value with ``item`` behind it, without a comma where nothing stands before it."""
+    """Return the header value with ``item`` appended, without a comma if it was empty."""
     name = item.name.lower()
     value = quoting.text(item.value)
-    if name in wanted and wanted[name][1] != '""':
-        before = wanted[name][1]
+    if name in headers and headers[name][1] != '""':
+        before = headers[name][1]
         inner = before[1:-1] if before.startswith('"') else f"${{{before[1:]}}}"
         return f'"{inner},{value[1:-1]}"'
-    if name in wanted:
+    if name in headers:
         return value
     if not _PLAIN.fullmatch(name):
-        raise InvalidValueError("a header to add has characters that NGINX ignores")
+        raise InvalidValueError("name of an added header contains characters that NGINX ignores")
     variable = names.variable(scope, "add", name, item.value)
     source = f"http_{name.replace('-', '_')}"
     rows = (simple('""', value), simple("default", f'"${{{source}}},{value[1:-1]}"'))
@@ -127,14 +129,14 @@ def _appended(
 
 
 def hidden(module: str, edit: ir.HeaderEdit, others: Iterable[str] = ()) -> list[Directive]:
-    """Give the directives that keep a backend's headers from clients: those removed or replaced."""
-    found = dict.fromkeys(name.lower() for name in (*edit.remove, *others))
-    found.update(dict.fromkeys(item.name.lower() for item in edit.set))
-    return [simple(f"{module}_hide_header", quoting.header_name(name)) for name in found]
+    """Return the directives that hide removed or replaced headers of a backend from clients."""
+    names = dict.fromkeys(name.lower() for name in (*edit.remove, *others))
+    names.update(dict.fromkeys(item.name.lower() for item in edit.set))
+    return [simple(f"{module}_hide_header", quoting.header_name(name)) for name in names]
 
 
 def added(edit: ir.HeaderEdit) -> list[Directive]:
-    """Give the directives that add headers to what clients see; they work with every NGINX."""
+    """Return the directives that add response headers. They work in every NGINX version."""
     return [
         simple("add_header", quoting.header_name(item.name), quoting.text(item.value), "always")
         for item in (*edit.set, *edit.add)

@@ -1,4 +1,4 @@
-"""``http.conf``: what all virtual hosts share, and the includes of their files."""
+"""``http.conf``: directives that all virtual hosts share, and includes of their files."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from gatehouse.compiler.ir.settings import DataPlaneSettings
 def http_conf(
     capabilities: Capabilities,
     maps: Iterable[Directive],
-    hidden: Mapping[int, int],
-    met: DataPlaneSettings,
+    internal_ports: Mapping[int, int],
+    edge: DataPlaneSettings,
     zone: Iterable[Directive] = (),
 ) -> str:
     """Write the file that the main configuration includes in ``http``.
 
-    ``hidden``: for each port that is served by way of another, that other port; ``zone``: what
-    upstreams that follow names need, if there are any.
+    ``internal_ports``: for each port shared with TLS listeners, the port where HTTPS listens.
+    ``zone``: the zone of upstreams that resolve names, if any.
     """
     return write(
         [
-            # Before the first map: NGINX fixes these sizes when it meets one.
+            # Before the first map: NGINX fixes these sizes at the first one.
             *_sizes(),
-            *_variables(hidden),
+            *_variables(internal_ports),
             *cors.definitions(),
             grpc_status.definition(),
             *maps,
-            *_clients(capabilities, met),
-            *data_plane_settings.http(met),
+            *_clients(capabilities, edge),
+            *data_plane_settings.http(edge),
             *_backends(),
-            *headers.defaults(met.removed_headers),
-            # A pattern, since there need not be such a file.
+            *headers.defaults(edge.removed_headers),
+            # A pattern, because the file may not exist.
             simple("include", "gatehouse/snippet[s].conf"),
             *zone,
             simple("include", "gatehouse/upstreams/*.conf"),
@@ -56,14 +56,14 @@ def _sizes() -> list[Directive]:
     ]
 
 
-def _variables(hidden: Mapping[int, int]) -> list[Directive]:
+def _variables(internal_ports: Mapping[int, int]) -> list[Directive]:
     upgrade = (simple('""', '""'), simple("default", "upgrade"))
     host = (simple('""', "$host"), simple("default", "$http_host"))
-    # Where the request line names a host, it is what is asked for (RFC 9112, 3.2.2).
+    # If the request line names a host, it takes precedence over Host (RFC 9112, 3.2.2).
     named = simple('"~*^[^ ]+ https?://(?<gh_authority>[^/?#@ ]+)"', "$gh_authority")
-    ports = [simple(str(inner), str(port)) for port, inner in sorted(hidden.items())]
+    ports = [simple(str(inner), str(port)) for port, inner in sorted(internal_ports.items())]
     return [
-        # A literal dollar: NGINX has no escape for it.
+        # A literal dollar sign: NGINX has no escape for it.
         block("geo", ("$gh_dollar",), (simple("default", '"$"'),)),
         block("map", ("$http_upgrade", "$gh_connection"), upgrade),
         block("map", ("$http_host", "$gh_host_line"), host),
@@ -72,17 +72,17 @@ def _variables(hidden: Mapping[int, int]) -> list[Directive]:
     ]
 
 
-def _clients(capabilities: Capabilities, met: DataPlaneSettings) -> list[Directive]:
+def _clients(capabilities: Capabilities, edge: DataPlaneSettings) -> list[Directive]:
     return [
         simple("default_type", "application/octet-stream"),
-        # A route is led to by one error page and may be tried again by another.
+        # A route is reached by one error page and may be retried by another.
         simple("recursive_error_pages", "on"),
         simple("underscores_in_headers", "off"),
         simple("client_max_body_size", "0"),
         simple("large_client_header_buffers", "8", "32k"),
         simple("ssl_protocols", "TLSv1.2", "TLSv1.3"),
         simple("ssl_session_timeout", "10m"),
-        *([simple("http2", "on")] if met.http2 and capabilities.http2_directive else []),
+        *([simple("http2", "on")] if edge.http2 and capabilities.http2_directive else []),
     ]
 
 
@@ -95,13 +95,13 @@ def _backends() -> list[Directive]:
             directive
             for module in ("proxy", "grpc")
             for directive in (
-                # Only what no backend has seen is tried elsewhere.
+                # Retry only requests that no backend has received.
                 simple(f"{module}_next_upstream", "error", "timeout"),
                 simple(f"{module}_next_upstream_tries", "3"),
                 simple(f"{module}_connect_timeout", "5s"),
             )
         ),
-        # Streams of calls may be silent for long.
+        # Streaming calls may be silent for long.
         simple("grpc_read_timeout", "1h"),
         simple("grpc_send_timeout", "1h"),
     ]

@@ -1,7 +1,7 @@
-"""From paths to routes: which locations a virtual host has, and which routes each may lead to.
+"""Locations of a virtual host: paths to candidate routes.
 
-NGINX chooses the location: ``=`` for exact paths, the longest ``^~`` for prefixes; regular
-expressions are conditions on ``$uri``, so that their place in the order is ours to say.
+NGINX selects the location: ``=`` for exact paths, the longest ``^~`` for prefixes. Regular
+expressions are conditions on ``$uri``, so that the generator controls their order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gatehouse.compiler.ir import http as ir
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A route as it can be led to."""
+    """A route with its path, its conditions and its destination."""
 
     path: ir.PathMatch
     conditions: tuple[Condition, ...]
@@ -29,25 +29,25 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def locations(scope: str, targets: Sequence[Target]) -> tuple[list[Directive], list[Directive]]:
-    """Give the locations of a virtual host and the maps that they need.
+    """Return the locations of a virtual host and the maps that they need.
 
-    ``targets`` are in the order in which they are tried.
+    ``targets`` are in evaluation order.
     """
     exact = {_decoded(t.path.value) for t in targets if isinstance(t.path, ir.PathExact)}
     prefixes = {_decoded(t.path.value) for t in targets if isinstance(t.path, ir.PathPrefix)}
-    # NGINX would redirect from a path without its last slash to the one that has it.
+    # NGINX would redirect from a path without its trailing slash to the one with it.
     exact |= {value.rstrip("/") for value in exact if value.endswith("/")} - {""}
-    found: list[Directive] = []
+    blocks: list[Directive] = []
     maps: list[Directive] = []
     for value in sorted(exact | (prefixes - {"/"})):
-        candidates = [t for t in targets if _leads(t.path, value, exactly=True)]
-        found.append(_location(scope, ("=", quoting.literal(value)), candidates, maps))
+        candidates = [t for t in targets if _may_match(t.path, value, exactly=True)]
+        blocks.append(_location(scope, ("=", quoting.literal(value)), candidates, maps))
     for value in sorted(prefixes - {"/"}):
-        candidates = [t for t in targets if _leads(t.path, value + "/", exactly=False)]
-        found.append(_location(scope, ("^~", quoting.literal(value + "/")), candidates, maps))
-    rest = [t for t in targets if _leads(t.path, "/", exactly=False)]
-    found.append(_location(scope, ("/",), rest, maps))
-    return found, maps
+        candidates = [t for t in targets if _may_match(t.path, value + "/", exactly=False)]
+        blocks.append(_location(scope, ("^~", quoting.literal(value + "/")), candidates, maps))
+    rest = [t for t in targets if _may_match(t.path, "/", exactly=False)]
+    blocks.append(_location(scope, ("/",), rest, maps))
+    return blocks, maps
 
 
 def _location(
@@ -64,7 +64,7 @@ def _location(
 def _inside(destination: str, targets: Sequence[Target]) -> tuple[Node, ...]:
     if destination == names.NOT_FOUND:
         return (simple("return", "404"),)
-    # Where no choice is left the location does the work itself.
+    # If no choice is left, the location contains the action itself.
     for target in targets:
         if target.served.destination == destination and target.served.direct is not None:
             return target.served.direct
@@ -77,20 +77,20 @@ def _all_conditions(target: Target) -> tuple[Condition, ...]:
     return target.conditions
 
 
-def _leads(path: ir.PathMatch, value: str, *, exactly: bool) -> bool:
-    """Whether a request in the location of ``value`` may match ``path``."""
+def _may_match(path: ir.PathMatch, value: str, *, exactly: bool) -> bool:
+    """Return whether a request in the location of ``value`` may match ``path``."""
     match path:
-        case ir.PathExact(wanted):
-            return exactly and _decoded(wanted) == value
-        case ir.PathPrefix(wanted):
-            prefix = _decoded(wanted).rstrip("/")
+        case ir.PathExact(expected):
+            return exactly and _decoded(expected) == value
+        case ir.PathPrefix(expected):
+            prefix = _decoded(expected).rstrip("/")
             return value == prefix or value.startswith(f"{prefix}/")
         case ir.PathRegex():
             return True
 
 
 def _decoded(value: str) -> str:
-    """Give a path as NGINX compares it: decoded, with single slashes."""
+    """Return a path as NGINX compares it: decoded, with single slashes."""
     text = unquote(value)
     while "//" in text:
         text = text.replace("//", "/")

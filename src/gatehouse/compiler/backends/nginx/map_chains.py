@@ -1,8 +1,8 @@
-"""Decision chains: maps that are evaluated lazily, and lead to the candidate that holds.
+"""Decision chains: lazily evaluated maps that select the first candidate whose conditions hold.
 
-NGINX gives up at 100 nested variable evaluations (measured: 99 work), so a long chain is cut into
+NGINX fails at 100 nested variable evaluations (measured: 99 work), so that a long chain is cut into
 chunks that are tried one after another. A map costs 0.5 ms whenever NGINX reads its configuration
-(it prepares for 10,007 keys each time), so that few maps make reloads fast too.
+(it prepares for 10,007 keys each time), so that few maps also make reloads fast.
 """
 
 from __future__ import annotations
@@ -22,62 +22,62 @@ from gatehouse.compiler.backends.nginx.decision_plan import (
     plan,
 )
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
-from gatehouse.compiler.backends.nginx.match_conditions import LONGEST_PATTERN, Condition
+from gatehouse.compiler.backends.nginx.match_conditions import MAX_PATTERN_BYTES, Condition
 from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 
 MAX_DEPTH = 85
-"""Nested evaluations that a chain may take: some more lie around it."""
+"""Maximum nested evaluations of a chain; some more surround it."""
 
 HASHED = 8
-"""Values from which on a hash finds one faster than patterns asked in turn."""
+"""Number of values from which on a hash is faster than patterns evaluated in turn."""
 
-LONGEST_KEY = 256
-"""Bytes; NGINX's hash takes no key much longer (``map_hash_bucket_size``)."""
+MAX_KEY_BYTES = 256
+"""Bytes; NGINX's hash rejects keys much longer (``map_hash_bucket_size``)."""
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """Where requests go: a destination, and the maps that it needs."""
+    """The destination of requests, and the maps that it needs."""
 
     destination: str
     maps: tuple[Directive, ...] = ()
 
 
 def chain(scope: str, candidates: Iterable[Candidate], otherwise: str) -> Chain:
-    """Give the chain that leads to the first candidate that holds; ``scope``: names are its own.
+    """Return the chain that selects the first matching candidate; ``scope`` makes names unique.
 
-    Raises UnwritableError when there are more conditions than NGINX can nest.
+    Raises InvalidValueError if there are more conditions than NGINX can nest.
     """
-    found = plan(candidates)
-    if found.depth > MAX_DEPTH:
-        raise InvalidValueError("more conditions lead to one path than NGINX can nest")
+    chosen = plan(candidates)
+    if chosen.depth > MAX_DEPTH:
+        raise InvalidValueError("too many conditions for one path: NGINX cannot nest them")
     maps = _Maps(scope)
-    destination = _planned(found, otherwise, maps)
-    return Chain(destination, tuple(maps.made.values()))
+    destination = _planned(chosen, otherwise, maps)
+    return Chain(destination, tuple(maps.by_variable.values()))
 
 
 class _Maps:
-    """Maps, named after what is in them: chains that go on alike share what they go on with."""
+    """Maps named by their content: chains with equal ends share the maps of these ends."""
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
-        self.made: dict[str, Directive] = {}
+        self.by_variable: dict[str, Directive] = {}
 
     def add(self, source: str, rows: Sequence[Directive], otherwise: str) -> str:
-        """Add a map unless it is there; give the variable that it defines."""
+        """Add a map unless it exists. Return the variable that it defines."""
         rows = (*rows, simple("default", _value(otherwise)))
         variable = f"${names.variable(self._scope, source, write(rows))}"
-        self.made[variable] = block("map", (source, variable), rows)
+        self.by_variable[variable] = block("map", (source, variable), rows)
         return variable
 
 
-def _planned(found: Plan, otherwise: str, maps: _Maps) -> str:
-    """Add the maps of a plan, last first; give the destination that begins it."""
-    start = otherwise if found.end is None else found.end
-    for number in range(len(found.chunks) - 1, -1, -1):
-        if number == len(found.chunks) - 1:
-            start = _chunk(found.chunks[number], start, maps)
+def _planned(decision: Plan, otherwise: str, maps: _Maps) -> str:
+    """Add the maps of a plan, last first. Return the destination where it starts."""
+    start = otherwise if decision.end is None else decision.end
+    for number in range(len(decision.chunks) - 1, -1, -1):
+        if number == len(decision.chunks) - 1:
+            start = _chunk(decision.chunks[number], start, maps)
             continue
-        begins = _chunk(found.chunks[number], "", maps)
+        begins = _chunk(decision.chunks[number], "", maps)
         start = maps.add(begins, [simple('""', _value(start))], begins)
     return start
 
@@ -93,31 +93,31 @@ def _chunk(steps: Sequence[Step], otherwise: str, maps: _Maps) -> str:
 
 
 def _test(candidate: Candidate, otherwise: str, maps: _Maps) -> str:
-    held = candidate.destination
+    destination = candidate.destination
     for condition in reversed(candidate.conditions):
-        held = maps.add(f"${condition.variable}", [_row(condition, held)], otherwise)
-    return held
+        destination = maps.add(f"${condition.variable}", [_row(condition, destination)], otherwise)
+    return destination
 
 
 def _switch(switch: Switch, otherwise: str, maps: _Maps) -> str:
-    cases = [(asked, _planned(under, otherwise, maps)) for asked, under in switch.cases]
+    cases = [(condition, _planned(under, otherwise, maps)) for condition, under in switch.cases]
     source = f"${switch.variable}"
     if len(cases) < HASHED:
         return maps.add(source, [_row(*case) for case in cases], otherwise)
     chosen = maps.add(source, _hashed(cases), otherwise)
-    # The hash takes letters of both cases for the same: only values as they are come to it.
-    known = [simple(quoting.literal(f"~{pattern}"), chosen) for pattern in _any_of(cases)]
-    return maps.add(source, known, otherwise)
+    # The hash ignores case: only values in their exact case reach it.
+    patterns = [simple(quoting.literal(f"~{pattern}"), chosen) for pattern in _any_of(cases)]
+    return maps.add(source, patterns, otherwise)
 
 
 def _hashed(cases: Sequence[tuple[Condition, str]]) -> list[Directive]:
-    """Give rows for values that are known to be one of these, in whatever spelling."""
+    """Return rows for values known to be one of these, in any spelling."""
     folded = [_folded(condition) for condition, _ in cases]
-    many = Counter(folded)
+    counts = Counter(folded)
     keys: list[Directive] = []
     patterns: list[Directive] = []
     for case, key in zip(cases, folded, strict=True):
-        hashed = len(key) <= LONGEST_KEY and many[key] == 1
+        hashed = len(key) <= MAX_KEY_BYTES and counts[key] == 1
         if hashed:
             keys.append(simple(quoting.map_key(case[0].value), _value(case[1])))
         if case[0].encoded or not hashed:
@@ -126,19 +126,22 @@ def _hashed(cases: Sequence[tuple[Condition, str]]) -> list[Directive]:
 
 
 def _folded(condition: Condition) -> bytes:
-    """Give the value as NGINX's hash sees it: only ASCII letters have two cases."""
+    """Return the value as NGINX's hash compares it: only ASCII letters are lowered."""
     return condition.value.encode().lower()
 
 
 def _any_of(cases: Iterable[tuple[Condition, str]]) -> list[str]:
-    """Give patterns, none of them too long, that together hold for all values."""
-    found: list[str] = []
+    """Return patterns of limited length that together match all values."""
+    patterns: list[str] = []
     for condition, _ in cases:
-        if found and len(found[-1].encode()) + len(condition.pattern.encode()) < LONGEST_PATTERN:
-            found[-1] += f"|{condition.pattern}"
+        if (
+            patterns
+            and len(patterns[-1].encode()) + len(condition.pattern.encode()) < MAX_PATTERN_BYTES
+        ):
+            patterns[-1] += f"|{condition.pattern}"
         else:
-            found.append(condition.pattern)
-    return found
+            patterns.append(condition.pattern)
+    return patterns
 
 
 def _row(condition: Condition, destination: str) -> Directive:

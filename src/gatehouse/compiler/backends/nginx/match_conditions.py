@@ -1,4 +1,4 @@
-"""The conditions of a match beyond its path: variables to look at and patterns to hold."""
+"""Conditions of a match other than its path: variables and the patterns they must match."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ class Condition(msgspec.Struct, frozen=True):
     variable: str
     pattern: str
     definition: Directive | None = None
-    """The map that defines the variable, if it is not NGINX's own."""
+    """The map that defines the variable; None if it is NGINX's own."""
     value: str = ""
-    """Given: the pattern holds for this value and no other, in any of its spellings."""
+    """If set, the pattern matches exactly this value, in any of its spellings."""
     encoded: bool = False
-    """Whether there are spellings, in percent-encoding."""
+    """Whether the value has several spellings, in percent-encoding."""
 
 
-LONGEST_PATTERN = 3000
-"""Bytes of one pattern; a longer value is compared in parts."""
+MAX_PATTERN_BYTES = 3000
+"""Maximum bytes of one pattern; a longer value is compared in parts."""
 
 
 def conditions(match: ir.Match) -> tuple[Condition, ...]:
-    """Give the conditions of a match, cheapest first; raises UnwritableError."""
-    found: list[Condition] = []
+    """Return the conditions of a match, cheapest first. Raises InvalidValueError."""
+    result: list[Condition] = []
     if match.method:
         pattern = f"^{regex.escape(match.method)}$"
-        found.append(Condition("request_method", pattern, value=match.method))
+        result.append(Condition("request_method", pattern, value=match.method))
     for item in match.headers:
-        found += _header(item)
+        result += _header(item)
     for item in match.query:
-        found += _query(item)
-    for condition in found:
-        # What cannot be written is said here, of this match alone.
+        result += _query(item)
+    for condition in result:
+        # Raises here, so that only this match is reported.
         quoting.literal(f"~{condition.pattern}")
-    return tuple(found)
+    return tuple(result)
 
 
 def path_condition(path: ir.PathRegex) -> Condition:
-    """Give the condition that stands for a path's regular expression."""
+    """Return the condition for a path's regular expression."""
     return Condition("uri", regex.whole(path.value))
 
 
@@ -59,48 +59,48 @@ def _header(item: ir.ValueMatch) -> list[Condition]:
     variable = f"http_{item.name.replace('-', '_')}"
     if item.regex:
         return [Condition(variable, regex.whole(item.value))]
-    found = _equals(variable, [regex.escape(character) for character in item.value])
-    if len(found) > 1:
-        return found
-    return [msgspec.structs.replace(found[0], value=item.value)]
+    parts = _equals(variable, [regex.escape(character) for character in item.value])
+    if len(parts) > 1:
+        return parts
+    return [msgspec.structs.replace(parts[0], value=item.value)]
 
 
 def _query(item: ir.ValueMatch) -> list[Condition]:
     variable = names.variable("query", item.name)
     # $arg_name takes only names of letters, digits and _, and any case; the first one counts.
-    found = f"~(?:^|&){regex.encoded(item.name)}=(?<gh_value>[^&]*)"
+    pattern = f"~(?:^|&){regex.encoded(item.name)}=(?<gh_value>[^&]*)"
     definition = block(
         "map",
         ("$args", f"${variable}"),
         (
-            simple(quoting.literal(found), "$gh_value"),
+            simple(quoting.literal(pattern), "$gh_value"),
             simple("default", '""'),
         ),
     )
     if item.regex:
         return [Condition(variable, regex.whole(item.value), definition)]
     first, *others = _equals(variable, regex.encodings(item.value))
-    # One text may be a spelling of two values with these.
+    # With these characters, one text may be a spelling of two values.
     plain = "" if others or {"+", "%"} & set(item.value) else item.value
     first = msgspec.structs.replace(first, definition=definition, value=plain, encoded=True)
     return [first, *others]
 
 
 def _equals(variable: str, letters: list[str]) -> list[Condition]:
-    """Give the conditions that a value is made of these letters, each given as a pattern.
+    """Return the conditions that a value consists of these letters, each given as a pattern.
 
-    NGINX reads no token longer than its buffer, so that what is left of a long value behind one
-    condition is captured, and looked at by the next.
+    NGINX reads no token longer than its buffer. The rest of a long value behind one condition is
+    captured and compared by the next.
     """
     parts: list[str] = [""]
     for letter in letters:
-        if len(parts[-1].encode()) + len(letter.encode()) > LONGEST_PATTERN:
+        if len(parts[-1].encode()) + len(letter.encode()) > MAX_PATTERN_BYTES:
             parts.append("")
         parts[-1] += letter
-    found: list[Condition] = []
+    result: list[Condition] = []
     for number, part in enumerate(parts):
         rest = names.variable(variable, *parts[: number + 1])
         end = f"(?<{rest}>.*)$" if number < len(parts) - 1 else "$"
-        found.append(Condition(variable, f"^{part}{end}"))
+        result.append(Condition(variable, f"^{part}{end}"))
         variable = rest
-    return found
+    return result

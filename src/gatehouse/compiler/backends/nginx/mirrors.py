@@ -1,4 +1,4 @@
-"""Copies of requests: sent as they came, answered to nobody."""
+"""Request mirroring: copies are sent unchanged; their responses are discarded."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from gatehouse.compiler.ir import http as ir
 
 
 class Copies(msgspec.Struct, frozen=True):
-    """Directives of the location whose requests are copied, and what they need."""
+    """Directives of the mirrored location, and the maps and locations that they need."""
 
     directives: tuple[Directive, ...] = ()
     maps: tuple[Directive, ...] = ()
     locations: tuple[Directive, ...] = ()
 
 
-def mirrors(context: Context, wanted: Sequence[ir.Mirror], scope: str, guarded: Guard) -> Copies:
-    """Give what copies requests. Raises UnwritableError."""
-    told = [(name, f'"${{{variable}}}"') for name, variable in guarded.told]
-    known = headers.request(
-        "proxy", ir.HeaderEdit(), None, scope, told, context.untold, guarded.cookie
+def mirrors(context: Context, targets: Sequence[ir.Mirror], scope: str, guarded: Guard) -> Copies:
+    """Return the directives that mirror requests. Raises InvalidValueError."""
+    claims = [(name, f'"${{{variable}}}"') for name, variable in guarded.claim_headers]
+    request = headers.request(
+        "proxy", ir.HeaderEdit(), None, scope, claims, context.removed_headers, guarded.cookie
     )
     directives: list[Directive] = []
     maps: list[Directive] = []
     locations: list[Directive] = []
-    for number, mirror in enumerate(wanted):
+    for number, mirror in enumerate(targets):
         cluster = context.clusters.get(mirror.cluster)
         share = mirror.numerator / mirror.denominator
         if cluster is None or not cluster.endpoints or share <= 0:
@@ -47,11 +47,12 @@ def mirrors(context: Context, wanted: Sequence[ir.Mirror], scope: str, guarded: 
             key = f'"${{request_id}}{number}"'
             maps.append(block("split_clients", (key, f"${variable}"), rows))
             inner.append(block("if", (f"(${variable}", "=", '"")'), (simple("return", "204"),)))
-        # The variable sends the path as the client wrote it; the location's own would go else.
+        # The variable sends the path as the client wrote it; otherwise the location's would be
+        # sent.
         inner += [
             simple("proxy_connect_timeout", "1s"),
             simple("proxy_read_timeout", "10s"),
-            *known.directives,
+            *request.directives,
             *http_version(context, cluster),
             *tls_directives("proxy", cluster),
             pass_directive(cluster, cluster.name, "$request_uri"),

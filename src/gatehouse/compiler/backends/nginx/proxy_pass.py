@@ -1,4 +1,4 @@
-"""Forwarding to one backend: over HTTP, HTTP/2 or gRPC, with TLS, limits, copies and retries."""
+"""Forwarding to one backend over HTTP, HTTP/2 or gRPC: TLS, timeouts, mirrors and retries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import ProxySettings
 
 UNLIMITED = "24h"
-"""NGINX has no way to say for ever."""
+"""Stands for an unlimited timeout, which NGINX does not have."""
 
 
 def forward(
@@ -41,9 +41,9 @@ def forward(
     backend: ir.Backend | None,
     upstream: str = "",
 ) -> Body:
-    """Give the inside of the location that sends a request to a backend. Raises UnwritableError.
+    """Return the content of the location that forwards to a backend. Raises InvalidValueError.
 
-    ``upstream``: to that one, which several backends share.
+    ``upstream``: name of an upstream that several backends share; empty: that of the cluster.
     """
     shared = cors.shared(route.cors)
     edit = route.response_headers
@@ -68,27 +68,27 @@ def _sent(
     sent: Directive,
     edit: ir.HeaderEdit,
 ) -> Body:
-    """Give the inside of a location around the directive that sends the request."""
+    """Return the content of a location around the directive that forwards the request."""
     cluster = context.clusters[backend.cluster]
     module, scope = module_of(cluster), f"{context.scope}/{route.name}/{backend.cluster}"
     shared = cors.shared(route.cors)
-    asked = headers.joined(route.request_headers, backend.request_headers)
+    edits = headers.joined(route.request_headers, backend.request_headers)
     session = session_persistence.session(action.persistence, route.name)
-    guarded = access_phase.guards(context, route)
-    copies = mirrors.mirrors(context, action.mirrors, scope, guarded)
-    told = [(name, f'"${{{variable}}}"') for name, variable in guarded.told]
-    host, cookie = action.rewrite.hostname, guarded.cookie
-    request = headers.request(module, asked, host, scope, told, context.untold, cookie)
-    first, inner = _begun(action, (*shared.preflight, *guarded.asking))
+    guard = access_phase.guards(context, route)
+    copies = mirrors.mirrors(context, action.mirrors, scope, guard)
+    claims = [(name, f'"${{{variable}}}"') for name, variable in guard.claim_headers]
+    host, cookie = action.rewrite.hostname, guard.cookie
+    request = headers.request(module, edits, host, scope, claims, context.removed_headers, cookie)
+    first, inner = _split_checks(action, (*shared.preflight, *guard.auth_directives))
     inner += [
-        *guarded.directives,
+        *guard.directives,
         *rewriting.rewrites(action.rewrite.path, route.match.path),
         *copies.directives,
         *request.directives,
         *headers.hidden(module, edit, shared.hidden),
         *headers.added(edit),
         *shared.added,
-        *guarded.added,
+        *guard.added,
         *session.directives,
         *traffic_settings.proxying(module, route.settings.proxy),
         *limits(module, action, route.settings.proxy),
@@ -106,39 +106,39 @@ def _sent(
         maps=(*shared.maps, *request.maps, *session.maps, *copies.maps, *body.maps),
         fixed=(*copies.locations, *body.fixed),
     )
-    return access_phase.merge_guard(guarded, body)
+    return access_phase.merge_guard(guard, body)
 
 
-def _begun(action: ir.Forward, first: Sequence[Node]) -> tuple[Sequence[Node], list[Node]]:
-    """Give what is done in a location of its own, and what before the rest of a request's.
+def _split_checks(action: ir.Forward, first: Sequence[Node]) -> tuple[Sequence[Node], list[Node]]:
+    """Split off the checks that need a location of their own.
 
-    Where answers lead to another attempt, a backend's own 401 would be taken for a guard's.
+    If responses lead to a retry, a 401 of a backend would be mistaken for one of a check.
     """
-    apart = action.retry is not None and any(_asks(node) for node in first)
-    return (first, []) if apart else ((), [*first])
+    separate = action.retry is not None and any(_is_auth_request(node) for node in first)
+    return (first, []) if separate else ((), [*first])
 
 
-def _asks(node: Node) -> bool:
+def _is_auth_request(node: Node) -> bool:
     return isinstance(node, Directive) and node.name == "auth_request"
 
 
-def limits(module: str, action: ir.Forward, otherwise: ProxySettings) -> list[Directive]:
-    """NGINX limits each wait, not the whole exchange: the tighter of both limits is used.
+def limits(module: str, action: ir.Forward, default: ProxySettings) -> list[Directive]:
+    """Return timeouts. NGINX limits each wait, not the exchange: the shorter limit is used.
 
-    ``otherwise``: where the rule itself has no limits.
+    ``default``: settings of a rule without timeouts.
     """
-    given = [seconds for seconds in (action.request_timeout, action.backend_timeout) if seconds]
-    if given:
-        value = f"{max(1, round(min(given) * 1000))}ms"
+    timeouts = [seconds for seconds in (action.request_timeout, action.backend_timeout) if seconds]
+    if timeouts:
+        value = f"{max(1, round(min(timeouts) * 1000))}ms"
         waits = [simple(f"{module}_{kind}_timeout", value) for kind in ("connect", "send", "read")]
-        # Another backend would have its own time: the client has waited long enough.
+        # A retry would have its own timeout: the client has waited long enough.
         return [*waits, simple(f"{module}_next_upstream", "error")]
     if action.unlimited:
         return [simple(f"{module}_{kind}_timeout", UNLIMITED) for kind in ("send", "read")]
-    return traffic_settings.waits(module, otherwise)
+    return traffic_settings.waits(module, default)
 
 
 def cluster_names(action: ir.Forward) -> frozenset[str]:
-    """Give every cluster that a route names."""
-    found = {backend.cluster for backend in action.backends}
-    return frozenset(found | {mirror.cluster for mirror in action.mirrors})
+    """Return the names of all clusters that a route uses."""
+    clusters = {backend.cluster for backend in action.backends}
+    return frozenset(clusters | {mirror.cluster for mirror in action.mirrors})

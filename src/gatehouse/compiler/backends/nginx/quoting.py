@@ -1,4 +1,4 @@
-"""The only place where values become NGINX tokens. Values are hostile until they were here."""
+"""The only module that turns values into NGINX tokens. Values are untrusted before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 
 
 class InvalidValueError(ValueError):
-    """A value that no NGINX configuration can hold; the message says why, without the value."""
+    """A value that no NGINX configuration can contain. The message has the reason, not the
+    value."""
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -14,18 +15,18 @@ _WORD = re.compile(r"[A-Za-z0-9_$@./:=~^*+,%\[\]!-]+")
 _HEADER = re.compile(r"[A-Za-z0-9_.!#%&'*+^`|~-]+")
 _MAP_WORDS = ("default", "include", "hostnames", "volatile")
 
-LONGEST_TOKEN = 4000
+MAX_TOKEN_BYTES = 4000
 """Bytes; NGINX reads its configuration through a buffer of 4,096, which a token must fit."""
 
 
 def word(text: str) -> str:
-    """Check a token of our own making: no value from outside ever comes here."""
+    """Check a token of the generator. Never pass user input."""
     assert _WORD.fullmatch(text), text
     return text
 
 
 def text(value: str) -> str:
-    """Quote a literal where NGINX expands variables: ``$``, which has no escape, is one of them."""
+    """Quote a literal where NGINX expands variables, including ``$``, which has no escape."""
     return _quote(value).replace("$", "${gh_dollar}")
 
 
@@ -43,33 +44,33 @@ def template(*parts: str | tuple[str]) -> str:
 
 
 def pattern(value: str) -> str:
-    """Give the regular expression that matches a name of letters, digits and punctuation."""
+    """Return the regular expression that matches a name of letters, digits and punctuation."""
     return "".join(c if c.isalnum() else f"\\{c}" for c in value)
 
 
 def map_key(value: str) -> str:
-    """Quote a literal key of a map: words that a map understands itself are escaped."""
+    """Quote a literal key of a map; words with a special meaning are escaped."""
     if value in _MAP_WORDS or value[:1] in ("~", "\\"):
         value = f"\\{value}"
     return _quote(value)
 
 
 def header_name(name: str) -> str:
-    """Check a header's name; raises :class:`UnwritableError`."""
+    """Check the name of a header. Raises :class:`InvalidValueError`."""
     if not _HEADER.fullmatch(name):
-        raise InvalidValueError("a header name has characters that NGINX does not take")
+        raise InvalidValueError("header name contains characters that NGINX does not support")
     return _quote(name)
 
 
 def _quote(value: str) -> str:
     if _CONTROL.search(value):
-        raise InvalidValueError("a value has control characters")
-    if len(value.encode("utf-8", "surrogatepass")) > LONGEST_TOKEN:
-        raise InvalidValueError(f"a value is longer than {LONGEST_TOKEN} bytes")
+        raise InvalidValueError("value contains control characters")
+    if len(value.encode("utf-8", "surrogatepass")) > MAX_TOKEN_BYTES:
+        raise InvalidValueError(f"value is longer than {MAX_TOKEN_BYTES} bytes")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValueError("a value is no valid Unicode") from error
-    # A quoted token un-escapes \t, \r and \n too, hence every backslash is doubled.
+        raise InvalidValueError("value is not valid Unicode") from error
+    # A quoted token also un-escapes \t, \r and \n, so that every backslash is doubled.
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""Rate limits: counts in shared memory, and the locations that keep them."""
+"""Rate limits: counters in shared memory, and the directives of locations that apply them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import settings as ir
 
 
-def zones(wanted: Iterable[ir.RateLimits]) -> list[Directive]:
-    """Give the counts of all rate limits that can be written."""
-    found: dict[str, Directive] = {}
-    for limit in (limit for each in wanted for limit in each.limits):
+def zones(rates: Iterable[ir.RateLimits]) -> list[Directive]:
+    """Return the zones of all valid rate limits."""
+    by_name: dict[str, Directive] = {}
+    for limit in (limit for rate_limits in rates for limit in rate_limits.limits):
         with contextlib.suppress(InvalidValueError):
-            found[zone(limit)] = _counted(limit)
-    return [found[name] for name in sorted(found)]
+            by_name[zone(limit)] = _zone_directive(limit)
+    return [by_name[name] for name in sorted(by_name)]
 
 
-def _counted(limit: ir.RateLimit) -> Directive:
+def _zone_directive(limit: ir.RateLimit) -> Directive:
     parts = [(part.name,) if isinstance(part, ir.Attribute) else part for part in limit.key]
     where = f"zone={zone(limit)}:{limit.memory}"
     rate = f"rate={limit.rate}r/{'s' if limit.per == 'second' else 'm'}"
@@ -28,26 +28,26 @@ def _counted(limit: ir.RateLimit) -> Directive:
 
 
 def zone(limit: ir.RateLimit) -> str:
-    """Name a count: NGINX refuses to go on with one whose key or size is another."""
+    """Return the name of a zone. NGINX cannot reload one with another key or size."""
     return f"rate_{names.digest(limit.name, repr(limit.key), str(limit.memory))}"
 
 
-def limits(wanted: ir.RateLimits) -> list[Directive]:
-    """Give the directives of a location that keep its limits. Raises UnwritableError."""
-    if not wanted.limits:
+def limits(rates: ir.RateLimits) -> list[Directive]:
+    """Return the directives of a location that apply its limits. Raises InvalidValueError."""
+    if not rates.limits:
         return []
-    found = []
-    for limit in wanted.limits:
-        _counted(limit)
+    directives = []
+    for limit in rates.limits:
+        _zone_directive(limit)
         words = [f"zone={zone(limit)}"]
         words += [f"burst={limit.burst}"] if limit.burst else []
         words += ["nodelay"] if limit.delay is None else []
         words += [f"delay={limit.delay}"] if limit.delay else []
-        found.append(simple("limit_req", *words))
-    if wanted.status is not None:
-        found.append(simple("limit_req_status", str(wanted.status)))
-    if wanted.log_level:
-        found.append(simple("limit_req_log_level", wanted.log_level))
-    if wanted.dry_run is not None:
-        found.append(simple("limit_req_dry_run", "on" if wanted.dry_run else "off"))
-    return found
+        directives.append(simple("limit_req", *words))
+    if rates.status is not None:
+        directives.append(simple("limit_req_status", str(rates.status)))
+    if rates.log_level:
+        directives.append(simple("limit_req_log_level", rates.log_level))
+    if rates.dry_run is not None:
+        directives.append(simple("limit_req_dry_run", "on" if rates.dry_run else "off"))
+    return directives

@@ -1,8 +1,9 @@
-"""Retries: a chain of named locations, each of which is tried when the one before it failed.
+"""Retries: a chain of named locations, each tried after the one before it failed.
 
-NGINX's own ``proxy_next_upstream`` never asks one endpoint twice, knows few status codes and no
-pause; the chain has none of these limits. Matching stays where it is: this is the answers' path.
-NGINX follows ten redirections of a request: one leads to the route, one or two to each attempt.
+NGINX's own ``proxy_next_upstream`` never tries one endpoint twice, supports few status codes and
+has no back-off; the chain has none of these limits. Matching is not affected: only error responses
+take this path. NGINX permits ten internal redirects of a request: one leads to the route, one or
+two to each attempt.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from gatehouse.compiler.backends.nginx.route_context import Body, Context
 from gatehouse.compiler.backends.nginx.traffic_settings import time
 from gatehouse.compiler.ir import http as ir
 
-MOST_PAUSED = 4
-"""Attempts with a pause before each."""
+MAX_RETRIES_WITH_BACKOFF = 4
+"""Maximum number of retries with back-off."""
 
 FAILURES = (502, 504)
-"""What NGINX answers when a connection failed or took too long."""
+"""Status codes of NGINX for a failed connection and a timeout."""
 
 
 def attempts(
@@ -32,7 +33,7 @@ def attempts(
     inner: Sequence[Node],
     sent: Directive,
 ) -> Body:
-    """Give the inside of the location of the first attempt, and those of the others."""
+    """Return the content of the location of the first attempt, and the locations of the others."""
     if retry is None:
         return Body((*inner, sent))
     _check(context, retry)
@@ -41,11 +42,11 @@ def attempts(
         names.route(context.scope, f"{route.name}/{backend.cluster}/retry", number + 1)
         for number in range(retry.attempts)
     ]
-    # NGINX's own retries would multiply ours.
+    # NGINX's own retries would multiply these.
     once = simple(f"{module}_next_upstream", "off")
     inner = [node for node in inner if not _is(node, once.name)]
 
-    # A mirror in every attempt would copy the request again, so only the first one has it.
+    # A mirror in every attempt would copy the request again, so that only the first has it.
     repeated = [node for node in inner if not _is(node, "mirror")]
     locations: list[Directive] = []
 
@@ -54,7 +55,7 @@ def attempts(
             return (*nodes, once, sent)
         if retry.backoff:
             pause = names.delayed_location(onward)
-            locations.append(_paused(pause, retry.backoff, onward))
+            locations.append(_delayed(pause, retry.backoff, onward))
             onward = pause
         caught = [
             simple(f"{module}_intercept_errors", "on"),
@@ -70,22 +71,21 @@ def attempts(
 
 def _check(context: Context, retry: ir.Retry) -> None:
     if retry.backoff and not context.capabilities.auth_request:
+        raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
+    if retry.backoff and retry.attempts > MAX_RETRIES_WITH_BACKOFF:
         raise InvalidValueError(
-            "a pause between attempts (retry.backoff) needs an NGINX with http_auth_request_module"
-        )
-    if retry.backoff and retry.attempts > MOST_PAUSED:
-        raise InvalidValueError(
-            f"retry.attempts: NGINX makes at most {MOST_PAUSED} with a pause (retry.backoff)"
+            f"retry.attempts: NGINX supports at most {MAX_RETRIES_WITH_BACKOFF} with retry.backoff"
         )
 
 
 _REFUSED = block("location", ("=", names.REFUSED), (simple("internal"), simple("return", "401")))
 
 
-def _paused(name: str, seconds: float, onward: str) -> Directive:
-    """Give a location that leads on after a while.
+def _delayed(name: str, seconds: float, onward: str) -> Directive:
+    """Return a location that continues after a delay.
 
-    NGINX waits before it says 401 (``auth_delay``); nothing else of it waits without a worker.
+    NGINX waits before it answers 401 (``auth_delay``); nothing else in it waits without blocking a
+    worker.
     """
     inner = (
         simple("auth_delay", time(seconds)),

@@ -1,4 +1,4 @@
-"""What the modules of actions give each other: pieces of a virtual host."""
+"""Types shared by the modules of actions: content of locations, guards, context."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Clusters = Mapping[str, ir.Cluster]
 
 
 class Body(msgspec.Struct, frozen=True):
-    """The inside of a location, and what it needs around it."""
+    """Content of a location, and the directives that it needs around it."""
 
     inner: tuple[Node, ...]
     maps: tuple[Directive, ...] = ()
     locations: tuple[Directive, ...] = ()
     """Named locations that it leads to."""
     fixed: tuple[Directive, ...] = ()
-    """Locations that NGINX is sent to by path: copies of requests."""
+    """Locations that NGINX reaches by path: mirrors and checks."""
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -32,36 +32,36 @@ class Served(msgspec.Struct, frozen=True):
     locations: tuple[Directive, ...]
     maps: tuple[Directive, ...] = ()
     direct: tuple[Node, ...] | None = None
-    """The inside of its only location, to be put where no choice is left to make."""
+    """Content of its only location, for use where no choice is left."""
     fixed: tuple[Directive, ...] = ()
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """What lets nobody else into a location."""
+    """Checks of a location: authentication and limits."""
 
     directives: tuple[Directive, ...] = ()
-    asking: tuple[Directive, ...] = ()
-    """Those that send a request elsewhere at a 401, which so must not be a backend's."""
+    auth_directives: tuple[Directive, ...] = ()
+    """Directives that handle 401 by another location, so that it must not be a backend's 401."""
     maps: tuple[Directive, ...] = ()
-    told: tuple[tuple[str, str], ...] = ()
-    """Names of headers for its backend, and of the variables that they hold."""
+    claim_headers: tuple[tuple[str, str], ...] = ()
+    """Names of headers for the backend, with the variables of their values."""
     cookie: str = ""
-    """The variable of the cookies that its backend gets; empty for those that came."""
+    """Variable with the cookies for the backend; empty: those of the client."""
     added: tuple[Directive, ...] = ()
-    """What the location that answers adds for clients."""
+    """Directives that add response headers for clients."""
     locations: tuple[Directive, ...] = ()
     """Named locations that it leads to."""
     fixed: tuple[Directive, ...] = ()
-    """Locations with a path of their own."""
+    """Locations with fixed paths."""
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What a route is served in."""
+    """Context of a route."""
 
     scope: str
     clusters: Clusters
     capabilities: Capabilities
     client: ClientSettings = ClientSettings()
-    """What its server has for clients already."""
-    untold: tuple[str, ...] = ()
-    """Headers that backends are not told."""
+    """Client settings that the server already has."""
+    removed_headers: tuple[str, ...] = ()
+    """Default headers that are not sent to backends."""

@@ -1,4 +1,4 @@
-"""Session persistence: the session's name decides, by consistent hashing, who answers."""
+"""Session persistence: the session selects the endpoint by consistent hashing."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Session(msgspec.Struct, frozen=True):
     maps: tuple[Directive, ...] = ()
 
 
-def session(wanted: ir.Persistence | None, route: str) -> Session:
-    """Give what reads a client's session and begins one where there is none."""
-    if wanted is None:
+def session(persistence: ir.Persistence | None, route: str) -> Session:
+    """Return the directives that read a client's session, or start one if there is none."""
+    if persistence is None:
         return Session()
-    variable = names.session_variable(wanted, route)
+    variable = names.session_variable(persistence, route)
     begun = names.variable("begun", variable)
-    if wanted.kind == "header":
-        source = f"$http_{wanted.name.lower().replace('-', '_')}"
-        name, value = wanted.name, f"${variable}"
+    if persistence.kind == "header":
+        source = f"$http_{persistence.name.lower().replace('-', '_')}"
+        name, value = persistence.name, f"${variable}"
     else:
-        source = f"$gh_cookie_{names.digest(wanted.name)}"
-        lifetime = f"; Max-Age={wanted.lifetime}" if wanted.lifetime else ""
-        text = quoting.text(wanted.name)[1:-1]
+        source = f"$gh_cookie_{names.digest(persistence.name)}"
+        lifetime = f"; Max-Age={persistence.lifetime}" if persistence.lifetime else ""
+        text = quoting.text(persistence.name)[1:-1]
         name, value = "Set-Cookie", f'"{text}=${{{variable}}}; Path=/; HttpOnly{lifetime}"'
     maps = [
         block("map", (source, f"${variable}"), (
@@ -40,21 +40,21 @@ def session(wanted: ir.Persistence | None, route: str) -> Session:
             simple("default", value),
         )),
     ]  # fmt: skip
-    if wanted.kind == "cookie":
-        maps.insert(0, _cookie(wanted.name, source))
+    if persistence.kind == "cookie":
+        maps.insert(0, _cookie(persistence.name, source))
     added = simple("add_header", quoting.header_name(name), f"${begun}", "always")
     return Session((added,), tuple(maps))
 
 
 def _cookie(name: str, variable: str) -> Directive:
-    """Give the map that finds a cookie whose name NGINX's own variables cannot say."""
+    """Return the map that reads a cookie whose name NGINX's variables cannot express."""
     pattern = f"~(?:^|;\\s*){quoting.pattern(name)}=(?<gh_cookie>[^;]*)"
     rows = (simple(quoting.literal(pattern), "$gh_cookie"), simple("default", '""'))
     return block("map", ("$http_cookie", variable), rows)
 
 
-def upstream_name(cluster: str, wanted: ir.Persistence | None, route: str) -> str:
-    """Give the upstream of a cluster whose endpoints are chosen by session."""
-    if wanted is None:
+def upstream_name(cluster: str, persistence: ir.Persistence | None, route: str) -> str:
+    """Return the upstream of a cluster whose endpoints are chosen by session."""
+    if persistence is None:
         return cluster
-    return f"{cluster}-{names.session_variable(wanted, route).removeprefix('gh_')}"
+    return f"{cluster}-{names.session_variable(persistence, route).removeprefix('gh_')}"

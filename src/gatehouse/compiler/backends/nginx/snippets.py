@@ -1,4 +1,4 @@
-"""Snippets: raw configuration of trusted users, which must not end what it stands in."""
+"""Snippets: raw configuration of trusted users. They must not close the block around them."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ _TOKEN = re.compile(
 
 
 def within(snippets: Iterable[Snippet], context: str) -> list[Raw]:
-    """Give the text of the snippets of a context. Raises UnwritableError."""
+    """Return the text of the snippets of a context. Raises InvalidValueError."""
     return [Raw(_checked(each)) for each in dict.fromkeys(snippets) if each.context == context]
 
 
 def _checked(snippet: Snippet) -> str:
-    problem = trouble(snippet.text)
+    problem = syntax_error(snippet.text)
     if problem:
         raise InvalidValueError(f"{snippet.name}: {snippet.context}: {problem}")
     return snippet.text
 
 
 def outermost(text: str) -> set[str]:
-    """Give the names of the directives that a text of whole directives has outside of blocks."""
-    depth, begun = 0, False
-    found: set[str] = set()
+    """Return the names of the top-level directives of a valid text."""
+    depth, in_directive = 0, False
+    names: set[str] = set()
     for token in _TOKEN.finditer(text):
         if token["end"] is not None:
             depth += {"{": 1, "}": -1}.get(token["end"], 0)
-            begun = False
+            in_directive = False
         elif token["word"] is not None:
-            if depth == 0 and not begun:
-                found.add(token["word"])
-            begun = True
-    return found
+            if depth == 0 and not in_directive:
+                names.add(token["word"])
+            in_directive = True
+    return names
 
 
-def trouble(text: str) -> str:
-    """Say why a text is no sequence of whole directives; empty if it is."""
-    depth, begun, place = 0, False, 0
-    while place < len(text):
-        found = _TOKEN.match(text, place)
-        line = text.count("\n", 0, place) + 1
-        if found is None:
-            return f"line {line}: a quoted text does not end"
-        place = found.end()
-        if found["space"] is not None:
+def syntax_error(text: str) -> str:
+    """Return why a text is not a sequence of complete directives; empty if it is."""
+    depth, in_directive, position = 0, False, 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        line = text.count("\n", 0, position) + 1
+        if token is None:
+            return f"line {line}: unterminated quoted string"
+        position = token.end()
+        if token["space"] is not None:
             continue
-        if found["word"] is not None:
-            begun = True
+        if token["word"] is not None:
+            in_directive = True
             continue
-        depth += {"{": 1, "}": -1}.get(found["end"], 0)
+        depth += {"{": 1, "}": -1}.get(token["end"], 0)
         if depth < 0:
-            return f"line {line}: a block ends that has not begun"
-        if (found["end"] == "}") == begun:
-            return f"line {line}: unexpected {found['end']}"
-        begun = False
+            return f"line {line}: unexpected end of a block"
+        if (token["end"] == "}") == in_directive:
+            return f"line {line}: unexpected {token['end']}"
+        in_directive = False
     if depth:
-        return "a block does not end"
-    return "the last directive does not end with ;" if begun else ""
+        return "unterminated block"
+    return "last directive must end with ;" if in_directive else ""

@@ -1,8 +1,8 @@
-"""Streams: TCP, UDP, and TLS by the name in its handshake, passed through or ended here.
+"""L4 listeners: TCP, UDP, and TLS by SNI, with passthrough or termination.
 
-On a TLS port a virtual server per name (NGINX 1.25.5) reads the handshake without taking it off the
-connection; it forwards, or passes the connection itself to a listening socket that ends TLS. A name
-that nobody serves is cut without a word.
+On a TLS port, a virtual server per hostname (NGINX 1.25.5) reads the handshake without consuming
+it. It forwards the connection, or passes it to a listening socket that terminates TLS. Connections
+with an unknown hostname are closed without a response.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gatehouse.compiler.ir.http import Cluster
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 IDLE = "1h"
-"""Connections without traffic for so long are closed."""
+"""Timeout of connections without traffic."""
 
 UDP_IDLE = "30s"
 
@@ -28,35 +28,35 @@ Clusters = Mapping[str, Cluster]
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Where a stream listens, and where the listening sockets are that it passes connections to."""
+    """Addresses of a stream server, and of the listening sockets that it passes connections to."""
 
     bind_address: str
     terminating: int
-    """Of TLS that ends here."""
+    """Port for TLS termination."""
     https: int = 0
-    """Of the HTTPS listener that shares the port; 0 for none."""
+    """Port of the HTTPS listener that shares the port; 0: none."""
     https_names: tuple[str, ...] = ()
     edge: DataPlaneSettings = DataPlaneSettings()
     status_zones: bool = False
 
-    def counted(self, port: int, name: str) -> list[Directive]:
-        """Give the directive by which NGINX Plus counts what a server does."""
+    def status_zone(self, port: int, name: str) -> list[Directive]:
+        """Return the directive for NGINX Plus metrics of a server."""
         zone = quoting.literal(names.status_zone(port, name))
         return [simple("status_zone", zone)] if self.status_zones else []
 
     def listens(self, port: int, *words: str) -> list[Directive]:
-        """Give the directives that listen for clients on a port."""
+        """Return the directives that listen for clients on a port."""
         words = (*words, *data_plane_settings.proxied(self.edge)) if "udp" not in words else words
         where = data_plane_settings.addresses(self.edge, self.bind_address, port)
         return [simple("listen", each, *words) for each in where]
 
     def inside(self, port: int) -> list[str]:
-        """Give where a port listens that connections are passed to."""
+        """Return the addresses of an internal port that connections are passed to."""
         return data_plane_settings.addresses(self.edge, self.bind_address or "127.0.0.1", port)
 
 
 def stream(listener: ir.L4Listener, ports: Ports, clusters: Clusters) -> str:
-    """Write a port. Raises UnwritableError."""
+    """Write the file of a port. Raises InvalidValueError."""
     nodes: list[Directive] = []
     if listener.protocol != "TLS":
         for host in listener.hosts:
@@ -79,8 +79,8 @@ def _plain(
     chosen = _target(f"{listener.port}/{listener.protocol}", host, clusters)
     listens = ports.listens(listener.port, *(("udp", "reuseport") if udp else ()))
     idle = simple("proxy_timeout", UDP_IDLE if udp else IDLE)
-    counted = ports.counted(listener.port, listener.protocol.lower())
-    return [*chosen.definitions, block("server", (), [*listens, *counted, idle, *chosen.inner])]
+    status_zone = ports.status_zone(listener.port, listener.protocol.lower())
+    return [*chosen.definitions, block("server", (), [*listens, *status_zone, idle, *chosen.inner])]
 
 
 def _by_name(
@@ -110,18 +110,18 @@ def _preread(
     return block("server", (), [
         *ports.listens(listener.port, *(() if name else ("default_server",))),
         simple("server_name", quoting.literal(name)),
-        *ports.counted(listener.port, name),
+        *ports.status_zone(listener.port, name),
         simple("ssl_preread", "on"),
         *inner,
     ])  # fmt: skip
 
 
 def _certificates(host: ir.L4Host) -> list[Directive]:
-    found: list[Directive] = [simple("ssl_protocols", "TLSv1.2", "TLSv1.3")]
+    directives: list[Directive] = [simple("ssl_protocols", "TLSv1.2", "TLSv1.3")]
     for certificate in host.certificates:
         for directive, kind in (("ssl_certificate", "crt"), ("ssl_certificate_key", "key")):
-            found.append(simple(directive, names.certificate_file(certificate, kind)))
-    return found
+            directives.append(simple(directive, names.certificate_file(certificate, kind)))
+    return directives
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -130,16 +130,17 @@ class _Target(msgspec.Struct, frozen=True):
 
 
 def _target(scope: str, host: ir.L4Host, clusters: Clusters) -> _Target:
-    """Give what sends connections on: one weighted upstream; chance, where shares are refused."""
-    wanted = [b for b in host.backends if b.weight > 0]
-    served = [b for b in wanted if _endpoints(b, clusters)]
+    """Return the directives that forward: to a weighted upstream, or randomly if shares are
+    rejected."""
+    weighted = [b for b in host.backends if b.weight > 0]
+    served = [b for b in weighted if _endpoints(b, clusters)]
     if not served:
         return _Target((simple("return", '""'),))
     ends = [clusters[backend.cluster] for backend in served]
     secure = [*tls_directives("proxy", ends[0])]
     if secure:
         secure.insert(0, simple("proxy_ssl", "on"))
-    sent, definitions = _sent(scope, host, wanted, served, clusters)
+    sent, definitions = _sent(scope, host, weighted, served, clusters)
     if host.sources:
         allowed, listed = names.variable(scope, "source"), names.variable(scope, "listed")
         ranges = [simple(quoting.literal(each), "1") for each in host.sources]
@@ -155,21 +156,21 @@ def _target(scope: str, host: ir.L4Host, clusters: Clusters) -> _Target:
 def _sent(
     scope: str,
     host: ir.L4Host,
-    wanted: Sequence[ir.L4Backend],
+    weighted: Sequence[ir.L4Backend],
     served: Sequence[ir.L4Backend],
     clusters: Clusters,
 ) -> tuple[str, tuple[Directive, ...]]:
-    """Give where connections are sent, and what must be defined for it."""
-    if len(served) == len(wanted):
+    """Return the destination of connections, and its definitions."""
+    if len(served) == len(weighted):
         return quoting.word(upstream_name(host, clusters)), ()
     variable = names.variable(scope, "split")
-    total = sum(backend.weight for backend in wanted)
+    total = sum(backend.weight for backend in weighted)
     rows = [
         simple(
-            "*" if number == len(wanted) - 1 else f"{backend.weight * 100 / total:.2f}%",
+            "*" if number == len(weighted) - 1 else f"{backend.weight * 100 / total:.2f}%",
             quoting.word(backend.cluster) if backend in served else '""',
         )
-        for number, backend in enumerate(wanted)
+        for number, backend in enumerate(weighted)
     ]
     key = '"$remote_addr$remote_port$connection$msec"'
     return f"${variable}", (block("split_clients", (key, f"${variable}"), rows),)
@@ -180,7 +181,7 @@ def _endpoints(backend: ir.L4Backend, clusters: Clusters) -> bool:
 
 
 def upstream_name(host: ir.L4Host, clusters: Clusters) -> str:
-    """Give the upstream of all backends of a host."""
+    """Return the upstream of all backends of a host."""
     served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
     if len(served) == 1:
         return served[0].cluster
@@ -188,30 +189,30 @@ def upstream_name(host: ir.L4Host, clusters: Clusters) -> str:
 
 
 def used(listener: ir.L4Listener, clusters: Clusters) -> list[Cluster]:
-    """Give the clusters that connections to a port may go to."""
-    found = [clusters.get(each.cluster) for host in listener.hosts for each in host.backends]
-    return [cluster for cluster in found if cluster is not None]
+    """Return the clusters that connections of a port may go to."""
+    candidates = [clusters.get(each.cluster) for host in listener.hosts for each in host.backends]
+    return [cluster for cluster in candidates if cluster is not None]
 
 
 def upstreams(gateway: ir.Gateway, clusters: Clusters) -> dict[str, Shares]:
-    """Give the upstreams of all streams, by name."""
-    found: dict[str, Shares] = {}
+    """Return the upstreams of all L4 listeners, by name."""
+    by_name: dict[str, Shares] = {}
     for listener in gateway.streams:
         for host in listener.hosts:
             served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
             for backend in served:
                 name = backend.cluster
-                found[name] = [(clusters[name], 1)]
+                by_name[name] = [(clusters[name], 1)]
             if len(served) > 1:
                 name = upstream_name(host, clusters)
-                found[name] = [(clusters[b.cluster], b.weight) for b in served]
-    return found
+                by_name[name] = [(clusters[b.cluster], b.weight) for b in served]
+    return by_name
 
 
-def stream_conf(met: DataPlaneSettings, zone: Sequence[Directive] = ()) -> str:
+def stream_conf(edge: DataPlaneSettings, zone: Sequence[Directive] = ()) -> str:
     """Write the file that the main configuration includes in ``stream``.
 
-    ``zone``: what upstreams that follow names need, if there are any.
+    ``zone``: the zone of upstreams that resolve names, if any.
     """
     return write([
         simple("server_names_hash_max_size", "65536"),
@@ -220,7 +221,7 @@ def stream_conf(met: DataPlaneSettings, zone: Sequence[Directive] = ()) -> str:
         simple("preread_timeout", "10s"),
         simple("proxy_connect_timeout", "5s"),
         simple("ssl_session_timeout", "10m"),
-        *data_plane_settings.stream(met),
+        *data_plane_settings.stream(edge),
         *zone,
         simple("include", "gatehouse/stream-upstreams/*.conf"),
         simple("include", "gatehouse/streams/*.conf"),

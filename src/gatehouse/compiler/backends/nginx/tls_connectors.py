@@ -1,7 +1,7 @@
-"""Clusters that NGINX reaches by way of a connector, which checks names that NGINX cannot check.
+"""Clusters reached through a TLS connector, which verifies names that NGINX cannot verify.
 
-NGINX checks a certificate for the very name that it sends in the handshake. Where other names are
-asked for, it speaks in the clear to a socket per endpoint, and the connector speaks TLS from there.
+NGINX verifies exactly the name that it sends as SNI. For other names, it connects in plain text to
+a Unix socket per endpoint, where the connector originates TLS.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from gatehouse.sidecars.tls_connector.config import Connector, Name
 
 
 def connected(cluster: ir.Cluster) -> bool:
-    """Whether a cluster's certificate is to be checked for other names than the handshake's."""
+    """Return whether the certificate of a cluster must have other names than the SNI."""
     tls = cluster.tls
     return tls is not None and not {*tls.names} <= {ir.SubjectName("dns", tls.server_name)}
 
 
 def check(capabilities: Capabilities, clusters: Iterable[ir.Cluster]) -> None:
-    """Raise UnwritableError if one of them needs a connector, and there is none."""
+    """Raise InvalidValueError if a cluster needs a connector and the agent has none."""
     if not capabilities.connectors and any(connected(cluster) for cluster in clusters):
-        raise InvalidValueError("subjectAltNames of backends need an agent with a connector")
+        raise InvalidValueError("subjectAltNames of backends require an agent with a TLS connector")
 
 
 def socket(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:
-    """Give the socket of an endpoint, relative to the run directory."""
+    """Return the socket of an endpoint, relative to the run directory."""
     return f"{config.SOCKETS}/{_connector(cluster, endpoint).socket}"
 
 
 def files(clusters: Iterable[ir.Cluster]) -> list[File]:
-    """Give the connectors' description, if any is needed."""
-    found = [
+    """Return the configuration file of the connectors, if any is needed."""
+    connectors = [
         _connector(cluster, endpoint)
         for cluster in clusters
         if connected(cluster)
         for endpoint in cluster.endpoints
     ]
-    return [File.make(config.FILE, config.encode(found))] if found else []
+    return [File.make(config.FILE, config.encode(connectors))] if connectors else []
 
 
 def _connector(cluster: ir.Cluster, endpoint: ir.Endpoint) -> Connector:
     tls = cluster.tls
     assert tls is not None
-    made = Connector(
+    connector = Connector(
         socket="",
         cluster=cluster.name,
         address=endpoint.address,
@@ -62,7 +62,7 @@ def _connector(cluster: ir.Cluster, endpoint: ir.Endpoint) -> Connector:
         key=names.certificate_file(tls.certificate, "key") if tls.certificate else "",
         alpn="h2" if cluster.protocol in ("h2c", "grpc") else "",
     )
-    # Files are named by content, so that a renewed authority or certificate is another socket:
-    # old workers keep to the old one, new workers never meet a connection made with it.
-    digest = names.digest(msgspec.json.encode(made).decode())
-    return msgspec.structs.replace(made, socket=f"{digest}.sock")
+    # Files are named by content, so that a renewed CA or certificate is another socket: old workers
+    # keep the old one, new workers never use a connection made with it.
+    digest = names.digest(msgspec.json.encode(connector).decode())
+    return msgspec.structs.replace(connector, socket=f"{digest}.sock")

@@ -1,4 +1,4 @@
-"""Settings of traffic as directives: towards clients, towards backends."""
+"""Traffic settings of policies as directives, for clients and backends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gatehouse.compiler.backends.nginx.directives import Directive, block, simpl
 from gatehouse.compiler.ir import settings as ir
 
 HEAD = 16 << 10
-"""Bytes of the buffer for the head of an answer, where nothing else is set."""
+"""Default size in bytes of the buffer for response headers."""
 
 BUFFERS = ir.Buffers(8, 16 << 10)
 
@@ -15,46 +15,46 @@ _DIGITS = "0123456789"
 
 
 def unsupported(settings: ir.Settings, capabilities: Capabilities) -> list[str]:
-    """Say what of the settings this NGINX cannot do."""
+    """Return the settings that this NGINX does not support."""
     if settings.client.keepalive_min_timeout is not None and not capabilities.keepalive_min_timeout:
-        return ["keepAlive.minTimeout needs NGINX 1.27.4 or newer"]
+        return ["keepAlive.minTimeout: requires NGINX 1.27.4 or newer"]
     return []
 
 
 def clients(settings: ir.ClientSettings, capabilities: Capabilities) -> list[Directive]:
-    """Give the directives that a server or location has for its clients, but for body sizes."""
-    found: list[Directive] = []
+    """Return the client directives of a server or location, except the body size."""
+    directives: list[Directive] = []
     for name, size in (("client_body_buffer_size", settings.body_buffer),):
-        found += [simple(name, str(size))] if size is not None else []
+        directives += [simple(name, str(size))] if size is not None else []
     times = [("client_body_timeout", settings.body_timeout), ("keepalive_time", settings.lifetime)]
     if capabilities.keepalive_min_timeout:
         times.append(("keepalive_min_timeout", settings.keepalive_min_timeout))
-    found += [simple(name, time(value)) for name, value in times if value is not None]
+    directives += [simple(name, time(value)) for name, value in times if value is not None]
     if settings.requests is not None:
-        found.append(simple("keepalive_requests", str(settings.requests)))
+        directives.append(simple("keepalive_requests", str(settings.requests)))
     if settings.idle is not None:
-        told = (
+        header = (
             [seconds(settings.keepalive_header_timeout)]
             if settings.keepalive_header_timeout is not None
             else []
         )
-        found.append(simple("keepalive_timeout", time(settings.idle), *told))
-    return found
+        directives.append(simple("keepalive_timeout", time(settings.idle), *header))
+    return directives
 
 
 def differing(
     inner: ir.ClientSettings, outer: ir.ClientSettings, capabilities: Capabilities
 ) -> list[Directive]:
-    """Give the directives of a location that are not those of its server."""
+    """Return the directives of a location that differ from those of its server."""
     inherited = clients(outer, capabilities)
     return [each for each in clients(inner, capabilities) if each not in inherited]
 
 
 def body_limit(size: int | None) -> tuple[list[Directive], list[Directive]]:
-    """Give the directives, and the maps they need, that refuse bodies longer than ``size``.
+    """Return the directives, and their maps, that reject bodies longer than ``size`` bytes.
 
-    NGINX looks at the length that a client states before it knows which route is meant, and not
-    again; so the route does, and leaves bodies of unstated length to NGINX.
+    NGINX checks the Content-Length before the route is known, and not again. So the route checks
+    it, and leaves bodies of unknown length to NGINX.
     """
     if not size:
         return [], []
@@ -66,39 +66,39 @@ def body_limit(size: int | None) -> tuple[list[Directive], list[Directive]]:
 
 
 def longer(size: int) -> str:
-    """Give the pattern of the decimal numbers that are more than ``size``."""
+    """Return the pattern of the decimal numbers greater than ``size``."""
     digits = str(size)
-    found = [rf"[1-9][0-9]{{{len(digits)},}}"]
+    patterns = [rf"[1-9][0-9]{{{len(digits)},}}"]
     for position, digit in enumerate(digits):
         if digit != "9":
             rest = len(digits) - position - 1
             higher = f"[{_DIGITS[int(digit) + 1]}-9]"
-            found.append(f"{digits[:position]}{higher}" + (f"[0-9]{{{rest}}}" if rest else ""))
-    return f"^0*(?:{'|'.join(found)})$"
+            patterns.append(f"{digits[:position]}{higher}" + (f"[0-9]{{{rest}}}" if rest else ""))
+    return f"^0*(?:{'|'.join(patterns)})$"
 
 
 def proxying(module: str, settings: ir.ProxySettings) -> list[Directive]:
-    """Give the directives of a location for its backend's answers, but for waits."""
+    """Return the directives of a location for backend responses, except timeouts."""
     if module == "grpc":
         head = settings.buffer_size
         return [simple("grpc_buffer_size", str(head))] if head is not None else []
-    found: list[Directive] = []
+    directives: list[Directive] = []
     if settings.buffering is not None:
-        found.append(simple("proxy_buffering", "on" if settings.buffering else "off"))
+        directives.append(simple("proxy_buffering", "on" if settings.buffering else "off"))
     if (settings.buffer_size, settings.buffers, settings.busy_buffers_size) != (None, None, None):
         head, buffers, busy = sizes(settings)
-        found += [
+        directives += [
             simple("proxy_buffer_size", str(head)),
             simple("proxy_buffers", str(buffers.number), str(buffers.size)),
             simple("proxy_busy_buffers_size", str(busy)),
         ]
-    return found
+    return directives
 
 
 def sizes(settings: ir.ProxySettings) -> tuple[int, ir.Buffers, int]:
-    """Give sizes that NGINX takes together: where they do not fit there are more buffers.
+    """Return consistent sizes; the number of buffers grows where they do not fit.
 
-    It wants: head and one buffer <= busy < all buffers but one.
+    NGINX requires: header buffer and one buffer <= busy < all buffers but one.
     """
     head, buffers = settings.buffer_size or HEAD, settings.buffers or BUFFERS
     least = max(head, buffers.size)
@@ -110,20 +110,20 @@ def sizes(settings: ir.ProxySettings) -> tuple[int, ir.Buffers, int]:
 
 
 def waits(module: str, settings: ir.ProxySettings) -> list[Directive]:
-    """Give the directives for how long a backend is waited for."""
-    given = (("connect", settings.connect), ("send", settings.send), ("read", settings.read))
+    """Return the directives for timeouts of a backend."""
+    timeouts = (("connect", settings.connect), ("send", settings.send), ("read", settings.read))
     return [
         simple(f"{module}_{kind}_timeout", time(value))
-        for kind, value in given
+        for kind, value in timeouts
         if value is not None
     ]
 
 
 def time(value: float) -> str:
-    """Write seconds as NGINX reads them."""
+    """Format seconds as NGINX reads them."""
     return f"{round(value * 1000)}ms"
 
 
 def seconds(value: float) -> str:
-    """Write whole seconds, where NGINX knows nothing less."""
+    """Format whole seconds, where NGINX supports nothing smaller."""
     return f"{round(value)}s"

@@ -1,4 +1,4 @@
-"""The licence of NGINX Plus, and where it reports its use (ngx_mgmt_module)."""
+"""Licence and usage reporting of NGINX Plus (ngx_mgmt_module)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ DIRECTIVE = "mgmt"
 
 
 def directives(reports: UsageReports | None, capabilities: Capabilities) -> list[Directive]:
-    """Give the block; nothing for the open-source NGINX, and before R33, which has no licence."""
+    """Return the ``mgmt`` block; none for NGINX Open Source, and before R33, which has no
+    licence."""
     if reports is None or not capabilities.licensed:
         return []
     inner = [
         simple("license_token", literal(reports.license)),
-        # What it keeps is its own directory's unless told; a Pod cannot write there.
+        # The default is a directory where a Pod cannot write.
         simple("state_path", literal(reports.state)),
     ]
     if reports.endpoint:
@@ -38,7 +39,9 @@ def directives(reports: UsageReports | None, capabilities: Capabilities) -> list
 
 
 def unsupported(reports: UsageReports | None, capabilities: Capabilities) -> list[str]:
-    """Say what this NGINX Plus cannot do."""
+    """Return the settings that this NGINX Plus does not support."""
     if reports is None or not capabilities.licensed or capabilities.usage_proxy:
         return []
-    return ["usage reports by a proxy need NGINX Plus R34 or newer"] if reports.proxy else []
+    return (
+        ["usage reports through a proxy require NGINX Plus R34 or newer"] if reports.proxy else []
+    )

@@ -1,4 +1,4 @@
-"""The virtual hosts of a port: which of them a change concerns, and what they need beside them."""
+"""Virtual hosts of a port: which of them are stale, and what they need beside them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from gatehouse.compiler.backends.nginx import (
     weighted_upstreams,
 )
 from gatehouse.compiler.backends.nginx.directives import Directive
-from gatehouse.compiler.backends.nginx.fragments import ChangeTracker, Part, Parts, look
+from gatehouse.compiler.backends.nginx.fragments import (
+    ChangeTracker,
+    Fragment,
+    Fragments,
+    properties_key,
+)
 from gatehouse.compiler.backends.nginx.proxy_pass import cluster_names
 from gatehouse.compiler.backends.nginx.route_context import Context
 from gatehouse.compiler.backends.nginx.servers import Port, names_by_sni, server
@@ -24,28 +29,28 @@ from gatehouse.dataplane.file_set import File
 
 
 class Common(msgspec.Struct, frozen=True):
-    """An upstream that routes need, of any virtual host."""
+    """An upstream that routes of any virtual host may need."""
 
     name: str
     shares: tuple[tuple[str, int], ...]
     """Names of clusters, with their weights."""
     by: str = ""
-    """The variable that decides which endpoint answers."""
+    """The variable that selects the endpoint."""
 
 
 Need = Directive | Common | Oidc
-"""A count of a rate limit, an upstream, users whom an authenticator is to know."""
+"""A rate limit zone, an upstream, or a relying party of an authenticator."""
 
 
 class Hosts:
     """The virtual hosts of a port."""
 
-    def __init__(self, parts: Parts, port: Port) -> None:
-        self._parts = parts
+    def __init__(self, fragments: Fragments, port: Port) -> None:
+        self._fragments = fragments
         self.port = port
-        self._followed: ChangeTracker[ir.VirtualHost] = ChangeTracker()
+        self._tracker: ChangeTracker[ir.VirtualHost] = ChangeTracker()
         self._hosts: dict[str, ir.VirtualHost] = {}
-        """By their parts' keys."""
+        """By fragment key."""
         self._listeners: Counter[str] = Counter()
         self._names: tuple[str, ...] | None = None
         self._sni: Directive | None = None
@@ -59,36 +64,36 @@ class Hosts:
 
     @property
     def sni(self) -> Directive:
-        """The map from the name in a TLS handshake to the listener that it belongs to."""
+        """Map from SNI to the listener that it belongs to."""
         if self._sni is None:
             self._sni = names_by_sni(self.port, self._listeners)
         return self._sni
 
     @property
-    def open(self) -> bool:
-        """Whether there is a virtual host for any name."""
+    def has_default(self) -> bool:
+        """Return whether there is a virtual host for all other hostnames."""
         return self._key("") in self._hosts
 
-    def plan(self, wanted: Collection[ir.VirtualHost], context: Context, stale: Set[str]) -> None:
-        """Plan what the port serves now; ``stale``: keys of parts that are to be made again."""
-        fresh, gone = self._followed.follow(wanted)
-        new = {self._key(host.hostname): host for host in fresh}
-        left = {self._key(host.hostname) for host in gone} - new.keys()
-        for key in left:
-            self._parts.drop(key)
+    def plan(self, hosts: Collection[ir.VirtualHost], context: Context, stale: Set[str]) -> None:
+        """Plan the virtual hosts of the port; ``stale``: keys of fragments to regenerate."""
+        added, removed = self._tracker.follow(hosts)
+        new = {self._key(host.hostname): host for host in added}
+        dropped = {self._key(host.hostname) for host in removed} - new.keys()
+        for key in dropped:
+            self._fragments.drop(key)
             del self._hosts[key]
-        if left or new.keys() - self._hosts.keys():
+        if dropped or new.keys() - self._hosts.keys():
             self._names = None
-        self._count(fresh, gone)
+        self._count(added, removed)
         self._hosts |= new
-        again = {key: self._hosts[key] for key in stale if key in self._hosts}
-        for key, host in (again | new).items():
-            self._parts.put(key, self._part(host, context))
+        outdated = {key: self._hosts[key] for key in stale if key in self._hosts}
+        for key, host in (outdated | new).items():
+            self._fragments.put(key, self._fragment(host, context))
 
     def drop(self) -> None:
-        """Take everything away."""
+        """Remove all fragments."""
         for key in self._hosts:
-            self._parts.drop(key)
+            self._fragments.drop(key)
 
     def _count(self, fresh: Iterable[ir.VirtualHost], gone: Iterable[ir.VirtualHost]) -> None:
         before = +self._listeners
@@ -101,21 +106,25 @@ class Hosts:
     def _key(self, hostname: str) -> str:
         return f"host/{self.port.number:05}/{hostname}"
 
-    def _part(self, host: ir.VirtualHost, context: Context) -> Part:
+    def _fragment(self, host: ir.VirtualHost, context: Context) -> Fragment:
         served = msgspec.structs.replace(
             context,
             scope=f"{self.port.number}/{host.hostname}",
             client=host.settings.client,
-            untold=self.port.edge.removed_headers,
+            removed_headers=self.port.edge.removed_headers,
         )
-        written = server(self.port, host, served)
-        file = File.make(names.server_file(self.port.number, host.hostname), written.text)
-        uses = frozenset(look(name) for _, each in _forwards(host) for name in cluster_names(each))
-        return Part((file,), written.unsupported, uses, needs=frozenset(_needs(host, context)))
+        generated = server(self.port, host, served)
+        file = File.make(names.server_file(self.port.number, host.hostname), generated.text)
+        uses = frozenset(
+            properties_key(name) for _, each in _forwards(host) for name in cluster_names(each)
+        )
+        return Fragment(
+            (file,), generated.unsupported, uses, needs=frozenset(_needs(host, context))
+        )
 
 
 def _forwards(host: ir.VirtualHost) -> Iterator[tuple[str, ir.Forward]]:
-    """Give every route that forwards: its name, and how."""
+    """Yield the name and action of every route that forwards."""
     for route in host.routes:
         if isinstance(route.action, ir.Forward):
             yield route.name, route.action

@@ -1,7 +1,7 @@
-"""Weights: where backends differ in nothing but their endpoints, one upstream holds them all.
+"""Weighted backends: if they differ only in their endpoints, one upstream contains them all.
 
-Then a cycle has exactly the shares asked for, and what one backend cannot take another may. Else a
-backend is chosen by chance (:mod:`actions`).
+Then a round-robin cycle has exactly the requested shares, and one backend can replace another that
+fails. Otherwise a backend is chosen randomly (:mod:`actions`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from gatehouse.compiler.ir import http as ir
 
 
 def shares(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> list[tuple[ir.Cluster, int]]:
-    """Give the clusters of a common upstream with their weights; empty if there can be none."""
-    wanted = [backend for backend in action.backends if backend.weight > 0]
-    found = [clusters.get(backend.cluster) for backend in wanted]
-    if len(wanted) < 2 or action.persistence is not None:
+    """Return the clusters of a common upstream with their weights; empty if there can be none."""
+    backends = [backend for backend in action.backends if backend.weight > 0]
+    known = [clusters.get(backend.cluster) for backend in backends]
+    if len(backends) < 2 or action.persistence is not None:
         return []
-    if any(backend.request_headers or backend.response_headers for backend in wanted):
+    if any(backend.request_headers or backend.response_headers for backend in backends):
         return []
-    if len({backend.cluster for backend in wanted}) < len(wanted):
+    if len({backend.cluster for backend in backends}) < len(backends):
         return []
     mixed = []
-    for cluster, backend in zip(found, wanted, strict=True):
-        # Connections of an upstream are shared, and TLS sessions with them: two policies must not.
+    for cluster, backend in zip(known, backends, strict=True):
+        # Connections and TLS sessions of an upstream are shared: two TLS policies must not be.
         if cluster is None or not cluster.endpoints or cluster.tls is not None:
             return []
-        first = found[0] or cluster
+        first = known[0] or cluster
         if (cluster.protocol, cluster.settings) != (first.protocol, first.settings):
             return []
         if cluster.settings.balancing not in ("", "round_robin"):
@@ -38,11 +38,11 @@ def shares(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> list[tuple
 
 
 def upstream_name(mixed: list[tuple[ir.Cluster, int]]) -> str:
-    """Give the upstream of some shares."""
+    """Return the name of the upstream of these shares."""
     return f"w-{names.digest(*(f'{cluster.name}={weight}' for cluster, weight in mixed))}"
 
 
 def upstreams(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> dict[str, Shares]:
-    """Give the common upstream of a route, by name; empty if it has none."""
+    """Return the common upstream of a route, by name; empty if it has none."""
     mixed = shares(action, clusters)
     return {upstream_name(mixed): mixed} if mixed else {}

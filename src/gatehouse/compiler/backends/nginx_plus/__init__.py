@@ -1,7 +1,7 @@
-"""The back end for NGINX Plus: upstream sets become what its API calls servers. Pure.
+"""Back end for NGINX Plus: upstream sets to desired upstreams of its API. No I/O.
 
-An unchanged upstream, and an unchanged server of a changed one, is the same object as before, so
-that the transport need not look at it.
+Unchanged upstreams, and unchanged servers of a changed upstream, keep their object identity, so
+that the transport can skip them.
 """
 
 from __future__ import annotations
@@ -17,56 +17,58 @@ __all__ = ["Renderer"]
 
 
 class Renderer:
-    """Renders one load balancer, again and again."""
+    """Generates the desired upstreams of one load balancer, reusing unchanged objects."""
 
     def __init__(self) -> None:
         self._last: Mapping[upstream_name.UpstreamName, tuple[ir.UpstreamSet | None, Upstream]] = {}
 
     def render(self, balancer: ir.LoadBalancer) -> DesiredUpstreams:
-        """Give what every host of the load balancer is to hold."""
-        made: dict[upstream_name.UpstreamName, tuple[ir.UpstreamSet | None, Upstream]] = {}
-        for name, each in _asked(balancer).items():
+        """Return the desired upstreams of every host of the load balancer."""
+        upstreams: dict[upstream_name.UpstreamName, tuple[ir.UpstreamSet | None, Upstream]] = {}
+        for name, desired in _owned_upstreams(balancer).items():
             source, before = self._last.get(name, (None, None))
-            if before is not None and each is source:
-                made[name] = (each, before)
+            if before is not None and desired is source:
+                upstreams[name] = (desired, before)
             else:
-                made[name] = (each, _upstream(name, each, before))
-        self._last = made
+                upstreams[name] = (desired, _upstream(name, desired, before))
+        self._last = upstreams
         return DesiredUpstreams(
-            {name: upstream for name, (_, upstream) in made.items()},
+            {name: upstream for name, (_, upstream) in upstreams.items()},
             drain=balancer.drain,
             resync=balancer.resync,
             timeout=balancer.timeout,
         )
 
 
-def _asked(balancer: ir.LoadBalancer) -> Mapping[upstream_name.UpstreamName, ir.UpstreamSet | None]:
-    """Give all upstreams that are ours; None for one that is to be empty."""
+def _owned_upstreams(
+    balancer: ir.LoadBalancer,
+) -> Mapping[upstream_name.UpstreamName, ir.UpstreamSet | None]:
+    """Return all owned upstreams by name; None for one that must become empty."""
     return {
         **dict.fromkeys(balancer.released_upstreams),
-        **{each.name: each for each in balancer.upstreams},
+        **{upstream.name: upstream for upstream in balancer.upstreams},
     }
 
 
 def _upstream(
-    name: upstream_name.UpstreamName, asked: ir.UpstreamSet | None, before: Upstream | None
+    name: upstream_name.UpstreamName, desired: ir.UpstreamSet | None, before: Upstream | None
 ) -> Upstream:
-    if asked is None:
+    if desired is None:
         return Upstream(name, ())
-    shared = _parameters(asked.parameters)
+    shared = _parameters(desired.parameters)
     known = before.by_address if before is not None else dict[str, Server]()
     servers = []
-    for each in asked.servers:
-        # The stream context has no word for draining; ``down`` keeps the connections there are.
-        leaving: dict[str, Any] = (
-            {"drain" if name.context == "http" else "down": True} if each.draining else {}
+    for source in desired.servers:
+        # The stream API has no draining state; ``down`` keeps existing connections.
+        state: dict[str, Any] = (
+            {"drain" if name.context == "http" else "down": True} if source.draining else {}
         )
-        server = Server(each.address, **shared, **leaving)
-        same = known.get(each.address)
-        servers.append(same if same == server else server)
+        server = Server(source.address, **shared, **state)
+        previous = known.get(source.address)
+        servers.append(previous if previous == server else server)
     return Upstream(name, servers)
 
 
-def _parameters(asked: ir.Parameters) -> Mapping[str, Any]:
-    found = {name: getattr(asked, name) for name in asked.__struct_fields__}
-    return {name: value for name, value in found.items() if value is not None}
+def _parameters(parameters: ir.Parameters) -> Mapping[str, Any]:
+    values = {name: getattr(parameters, name) for name in parameters.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,12 +1,12 @@
-"""Services whose ports say so are upstreams of load balancers outside the cluster.
+"""Front end for load balancers outside the cluster, whose upstreams are ports of Services.
 
-Reading order: :mod:`inputs` (what is read), :mod:`sources` (who asks for load balancers, with
-:mod:`nlk`), :mod:`hosts` (how each is reached), :mod:`claims` (which port of which Service is which
-upstream), :mod:`ownership` (whose an upstream is that several want), :mod:`nodes` and
-:mod:`servers` (who serves it), :mod:`machines` (what machines serve that are ours in whole),
-:mod:`assemble` (the build plan), :mod:`findings` and :mod:`status`.
-"The port is ignored": :mod:`claims`. "The node is missing": :mod:`nodes`. Never here: I/O, clocks,
-anything that knows NGINX Plus.
+Reading order: :mod:`inputs` (kinds and index buckets), :mod:`sources` (ExternalLoadBalancers, and
+``nlk-config`` with :mod:`nlk_config`), :mod:`hosts` (URL and credentials of each host),
+:mod:`claims` (ports of Services that request upstreams), :mod:`ownership` (conflicts between
+claims), :mod:`nodes` and :mod:`servers` (the servers of an upstream; addresses: :mod:`addresses`),
+:mod:`machines` (the whole configuration of external machines), :mod:`translate` (the IR),
+:mod:`findings` and :mod:`status`. "The port is ignored": :mod:`claims`. "The node is missing":
+:mod:`nodes`. Never here: I/O, clocks, anything that knows NGINX Plus.
 """
 
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Note, Reason

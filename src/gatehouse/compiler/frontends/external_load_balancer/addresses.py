@@ -1,4 +1,4 @@
-"""IP addresses as they stand before a port."""
+"""IP addresses in ``host:port`` notation."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ipaddress
 
 
 def placed_address(address: str) -> tuple[str, str] | None:
-    """Give an IP address as it stands before a port, and its family; None if it is none."""
+    """Return an IP address (IPv6 in brackets) and its family; None if it is invalid."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return None
-    return (f"[{found}]", "IPv6") if found.version == 6 else (str(found), "IPv4")
+    return (f"[{parsed}]", "IPv6") if parsed.version == 6 else (str(parsed), "IPv4")

@@ -1,4 +1,4 @@
-"""Which port of which Service is to be which upstream."""
+"""Claims: ports of Services that request upstreams."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from gatehouse.dataplane.upstream_name import Context, UpstreamName
 from gatehouse.incremental.query import Ask, Key
 
 CONTEXT = "nginxinc.io/"
-"""Before a port's name: the annotation that says whether it is ``http`` or ``stream``."""
+"""Prefix of the annotation that sets the context of a port: ``http`` or ``stream``."""
 
 UPSTREAM = "gatehouse.dev/upstream."
-"""Before a port's name: the annotation that gives the upstream's name."""
+"""Prefix of the annotation that sets the upstream name of a port."""
 
 CONTEXTS: tuple[Context, ...] = ("http", "stream")
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """One port of a Service that asks for an upstream."""
+    """A port of a Service that requests an upstream."""
 
     balancer: Key
     service: Key
     port: str
     created: str
-    """When the Service was made; the older of two has the upstream."""
+    """Creation time of the Service. The oldest claim gets the upstream."""
     name: UpstreamName
     protocol: str = "TCP"
     problem: str = ""
-    """Why it is not heard; then ``name`` means nothing."""
+    """Why the claim is invalid; ``name`` is then undefined. Empty if it is valid."""
 
     @property
     def order(self) -> tuple[str, Key, Key, str]:
-        """The first has the upstream."""
+        """Sort key: the first claim of an upstream gets it."""
         return (self.created, self.service, self.balancer, self.port)
 
     @property
     def finding(self) -> Finding:
-        """What is to be said of a claim with a problem."""
+        """Finding about an invalid claim."""
         return Finding(Reason.INVALID_PORT, self.problem)
 
 
 def balancer_claims(ask: Ask, balancer: Key) -> tuple[Claim, ...]:
-    """Give what all Services ask of a load balancer."""
+    """Return the claims of all Services on a load balancer."""
     spec = ask(spec_of, balancer)
     if isinstance(spec, Finding):
         return ()
@@ -60,23 +60,23 @@ def balancer_claims(ask: Ask, balancer: Key) -> tuple[Claim, ...]:
 
 
 def service_claims(ask: Ask, which: tuple[Key, Key]) -> tuple[Claim, ...]:
-    """Give what a Service asks of a load balancer."""
+    """Return the claims of a Service on a load balancer."""
     balancer, key = which
     spec, service = ask(spec_of, balancer), ask.read(key)
     if isinstance(spec, Finding) or not isinstance(service, external_services.Service):
         return ()
-    if service.metadata.deletion_timestamp or not _meant(spec.services, service):
+    if service.metadata.deletion_timestamp or not _selected(spec.services, service):
         return ()
     return tuple(_claims(balancer, key, spec, service))
 
 
-def _meant(wanted: Services, service: external_services.Service) -> bool:
-    annotation = wanted.annotation
+def _selected(services: Services, service: external_services.Service) -> bool:
+    annotation = services.annotation
     if annotation is not None:
-        found = service.metadata.annotations.get(annotation.name)
-        if found is None or annotation.value not in (None, found):
+        value = service.metadata.annotations.get(annotation.name)
+        if value is None or annotation.value not in (None, value):
             return False
-    return selects(wanted.selector, service.metadata.labels)
+    return selects(services.selector, service.metadata.labels)
 
 
 def _claims(
@@ -92,13 +92,15 @@ def _claims(
         known = next((each for each in CONTEXTS if each == context), None)
         problem = ""
         if known is None:
-            problem = f"{where}: annotation {CONTEXT}{port.name}: {context!r} is not http or stream"
+            problem = (
+                f"{where}: annotation {CONTEXT}{port.name}: {context!r} must be http or stream"
+            )
         elif not name or "/" in name or not name.isprintable():
-            problem = f"{where}: {name!r} is not the name of an upstream"
+            problem = f"{where}: {name!r} must be a valid upstream name"
         elif port.protocol != "TCP" and context == "http":
-            problem = f"{where}: {port.protocol} needs annotation {CONTEXT}{port.name}: stream"
+            problem = f"{where}: annotation {CONTEXT}{port.name} must be stream for {port.protocol}"
         elif port.protocol not in ("TCP", "UDP"):
-            problem = f"{where}: protocol {port.protocol} cannot be forwarded"
+            problem = f"{where}: protocol {port.protocol} is not supported"
         created = service.metadata.creation_timestamp
         yield Claim(
             balancer,

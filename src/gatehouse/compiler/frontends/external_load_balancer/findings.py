@@ -1,4 +1,4 @@
-"""Findings: what is to be said of an object, whether as condition or as Event."""
+"""Findings about load balancers and Services: conditions or Events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Reason(enum.Enum):
-    """Why something is not as somebody may have expected; the values are what users see."""
+    """Reasons of conditions and Events."""
 
     INVALID = "Invalid"
     INVALID_HOST = "InvalidHost"
@@ -24,7 +24,7 @@ class Reason(enum.Enum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is so, with a message that names object and field."""
+    """A reason and a message that names object and field."""
 
     reason: Reason
     message: str
@@ -34,5 +34,5 @@ class Note(msgspec.Struct, frozen=True):
     """A finding about a Service."""
 
     service: tuple[str, ...]
-    """Its key."""
+    """Key of the Service."""
     finding: Finding

@@ -1,4 +1,4 @@
-"""How each host is reached, and with which certificates."""
+"""Hosts of a load balancer: URL, TLS settings and credentials."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from gatehouse.incremental.query import Ask, Key
 
 
 class HostConfigs(msgspec.Struct, frozen=True):
-    """The hosts that can be spoken to, and what is to be said of the others."""
+    """The usable hosts of a load balancer, and findings about the others."""
 
     hosts: tuple[ir.Host, ...] = ()
     findings: tuple[Finding, ...] = ()
     refused: bool = False
-    """Whether there is nothing to go on with."""
+    """The source is invalid, and no configuration is possible."""
 
 
-class _MissingError(ValueError):
-    """A Secret that is not there, or does not hold what it should."""
+class _InvalidSecretError(ValueError):
+    """A missing or invalid Secret."""
 
 
 def host_configs(ask: Ask, key: Key) -> HostConfigs:
-    """Give the hosts of a load balancer."""
+    """Return the hosts of a load balancer."""
     spec = ask(spec_of, key)
     if isinstance(spec, Finding):
         return HostConfigs(findings=(spec,), refused=True)
     if spec.type in MACHINES:
-        # These come to us.
+        # Agents on machines connect to the controller.
         return HostConfigs()
     try:
         tls = _tls(ask, key[1], spec)
         authorization = _authorization(ask, key[1], spec)
-    except _MissingError as error:
+    except _InvalidSecretError as error:
         return HostConfigs(findings=(Finding(Reason.INVALID_SECRET, str(error)),), refused=True)
     hosts, findings = list[ir.Host](), list[Finding]()
     for number, host in enumerate(spec.hosts):
@@ -52,7 +52,10 @@ def host_configs(ask: Ask, key: Key) -> HostConfigs:
         elif host.url.rstrip("/") not in {each.url for each in hosts}:
             hosts.append(ir.Host(host.url.rstrip("/"), tls, authorization))
     if not tls.verify and any(host.url.startswith("https:") for host in hosts):
-        message = "certificates of hosts are not checked, as asked for: anybody may pass for one"
+        field = (
+            "spec.tls.mode is SkipVerify" if key[0] != "ConfigMap" else "data.tls-mode is no-tls"
+        )
+        message = f"{field}: host certificates are not verified"
         findings.append(Finding(Reason.NOT_VERIFIED, message))
     return HostConfigs(tuple(hosts), tuple(findings))
 
@@ -62,11 +65,11 @@ def _problem(url: str) -> str:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        return f"is no URL: {error}"
+        return f"must be a URL: {error}"
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "is not of the form http(s)://host[:port]/api"
+        return "must have the form http(s)://host[:port]/api"
     if parts.username or parts.query or parts.fragment:
-        return "has more than host, port and path"
+        return "must have only host, port and path"
     return ""
 
 
@@ -74,10 +77,12 @@ def _tls(ask: Ask, namespace: str, spec: Spec) -> ir.Tls:
     authority, client = spec.tls.ca_certificate_ref, spec.tls.client_certificate_ref
     trust = certificate = key = b""
     if authority is not None:
-        trust = _held(ask, namespace, authority, *([authority.key] if authority.key else _TRUST))
+        trust = _secret_value(
+            ask, namespace, authority, *([authority.key] if authority.key else _TRUST)
+        )
     if client is not None:
-        certificate = _held(ask, namespace, client, "tls.crt")
-        key = _held(ask, namespace, client, "tls.key")
+        certificate = _secret_value(ask, namespace, client, "tls.crt")
+        key = _secret_value(ask, namespace, client, "tls.key")
     return ir.Tls(
         spec.tls.mode == "Verify", trust, certificate, SecretBytes(key), spec.tls.server_name
     )
@@ -87,27 +92,30 @@ _TRUST = ("ca.crt", "tls.crt")
 
 
 def _authorization(ask: Ask, namespace: str, spec: Spec) -> SecretBytes:
-    named = spec.authorization_secret_ref
-    if named is None:
+    reference = spec.authorization_secret_ref
+    if reference is None:
         return SecretBytes(b"")
-    value = _held(ask, namespace, named, named.key or "authorization").strip()
+    value = _secret_value(ask, namespace, reference, reference.key or "authorization").strip()
     if not value.isascii() or any(byte < 32 for byte in value):
-        raise _MissingError(f"Secret {namespace}/{named.name} does not hold the value of a header")
+        raise _InvalidSecretError(
+            f"Secret {namespace}/{reference.name}: must be a valid header value"
+        )
     return SecretBytes(value)
 
 
-def _held(ask: Ask, namespace: str, named: SecretRef, *keys: str) -> bytes:
-    """Give the first of the keys that a Secret has. Raises _MissingError."""
-    where = f"Secret {namespace}/{named.name}"
-    secret = ask.read(("Secret", namespace, named.name))
+def _secret_value(ask: Ask, namespace: str, reference: SecretRef, *keys: str) -> bytes:
+    """Return the value of the first of ``keys`` that a Secret has. Raises _InvalidSecretError."""
+    where = f"Secret {namespace}/{reference.name}"
+    secret = ask.read(("Secret", namespace, reference.name))
     if not isinstance(secret, core.Secret):
-        raise _MissingError(f"{where} does not exist")
+        raise _InvalidSecretError(f"{where} not found")
     for key in keys:
         if key in secret.data:
             try:
                 found = base64.b64decode(secret.data[key], validate=True)
             except binascii.Error as error:
-                raise _MissingError(f"{where}: {key} is not base64") from error
+                raise _InvalidSecretError(f"{where}: data[{key}] must be base64") from error
             if found:
                 return found
-    raise _MissingError(f"{where} has no {' or '.join(keys)}")
+    entries = " or ".join(f"data[{key}]" for key in keys)
+    raise _InvalidSecretError(f"{where}: {entries} not found")

@@ -1,4 +1,4 @@
-"""What the front end reads: kinds, index buckets, and what the controller tells it."""
+"""Inputs of the front end: kinds, index buckets, and keys of values that the controller sets."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ KINDS: tuple[resources.Resource, ...] = (
     resources.CONFIG_MAPS,
     resources.EXTERNAL_LOAD_BALANCERS,
 )
-"""The resources to watch."""
+"""Resources to watch."""
 
 NLK_NAMESPACE, NLK_NAME = "nlk", "nlk-config"
 NLK_CONFIG_KEY: Key = ("ConfigMap", NLK_NAMESPACE, NLK_NAME)
-"""The settings of nginx-loadbalancer-kubernetes."""
+"""ConfigMap of nginx-loadbalancer-kubernetes."""
 
 NLK_SERVICES = "nginx-ingress"
-"""The namespace whose Services nginx-loadbalancer-kubernetes follows."""
+"""Namespace whose Services nginx-loadbalancer-kubernetes watches."""
 
 LOAD_BALANCERS: Key = ("@load-balancers",)
 NODES: Key = ("@nodes",)
@@ -42,27 +42,26 @@ SERVICE_NAME = "kubernetes.io/service-name"
 
 
 def owned(source: Key) -> Key:
-    """Give the key of the upstreams that are ours on a load balancer's hosts.
+    """Return the key of the owned upstreams on a load balancer's hosts.
 
-    A mapping of :class:`gatehouse.compiler.ir.load_balancing.Name` to the Service that asked
-    last, which the
-    controller keeps: only these are ever emptied.
+    Its value maps :class:`gatehouse.dataplane.upstream_name.UpstreamName` to the Service that last
+    claimed it. The controller stores it: only these upstreams are ever emptied.
     """
     return ("Owned", *source)
 
 
 def name_of(source: Key) -> str:
-    """Give the name of a source, for people and for transports: ``Kind namespace/name``."""
+    """Return the name of a source, ``Kind namespace/name``, for messages and transports."""
     return f"{source[0]} {source[1]}/{source[2]}"
 
 
 def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
-    """Read an object of one of :data:`KINDS`; never raises."""
+    """Decode an object of one of :data:`KINDS`. Never raises."""
     return meta.decode(VIEWS[kind], raw)
 
 
 def relevant(kind: str, namespace: str, name: str) -> bool:
-    """Whether an object can matter here at all; of ConfigMaps a single one does."""
+    """Return whether an object can matter here; of ConfigMaps only :data:`NLK_CONFIG_KEY` can."""
     return kind != "ConfigMap" or (kind, namespace, name) == NLK_CONFIG_KEY
 
 
@@ -75,7 +74,7 @@ def _node_buckets(_: Any) -> Iterable[Key]:
 
 
 def _service_buckets(value: Any) -> Iterable[Key]:
-    # Most Services have no name on their ports, and so can never be meant.
+    # Ports without a name cannot claim an upstream; most Services have only such ports.
     if isinstance(value, external_services.Service) and any(port.name for port in value.spec.ports):
         yield SERVICES
         yield (*SERVICES, value.metadata.namespace)
@@ -94,4 +93,4 @@ INDEXES: Mapping[str, tuple[Index, ...]] = {
     "Service": (_service_buckets,),
     "EndpointSlice": (_slice_buckets,),
 }
-"""The index buckets of each kind, for :class:`gatehouse.query.Snapshot`."""
+"""Index buckets of each kind, for :class:`gatehouse.incremental.query.Snapshot`."""

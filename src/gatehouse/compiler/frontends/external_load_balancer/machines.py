@@ -1,7 +1,7 @@
-"""What machines serve that are ours in whole: listeners in front of upstreams, as a gateway.
+"""IR of external machines: listeners in front of upstreams, like a Gateway.
 
-The IR is that of gateways, so that the same back ends write it. A listener names an upstream, and
-whichever Service's port has claimed that answers.
+The IR is that of Gateways, so that the same back ends can be used. A listener names an upstream;
+its servers are those of the Service port that owns the upstream.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gatehouse.compiler.ir.load_balancing import Server
 from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental.query import Ask, Key
 
-Spoken = Literal["http", "tcp", "udp"]
+ClusterProtocol = Literal["http", "tcp", "udp"]
 
 _PLAIN = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 _BY_NAME = ("HTTP", "TLS")
-"""Protocols whose clients say which name they want."""
+"""Protocols whose clients send a hostname."""
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """The listeners that can be, and what is to be said of all."""
+    """The valid listeners of a load balancer, and findings about all of them."""
 
     listeners: tuple[Listener, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -43,55 +43,56 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 def listening(ask: Ask, balancer: Key) -> Listening:
-    """Give the listeners of a load balancer; of two that exclude each other the first is heard."""
+    """Return the listeners of a load balancer. Of two conflicting ones the first is served."""
     spec = ask(spec_of, balancer)
     if isinstance(spec, Finding):
         return Listening()
     claims = {claim.name: claim for claim in ask(upstream_ownership, balancer).won}
-    taken: list[Listener] = []
+    accepted: list[Listener] = []
     findings: list[Finding] = []
     for number, each in enumerate(spec.listeners):
         where = f"spec.listeners[{number}]"
-        problem = _problem(each, taken)
+        problem = _problem(each, accepted)
         if problem:
             findings.append(Finding(Reason.LISTENER_CONFLICT, f"{where}: {problem}"))
             continue
-        taken.append(each)
-        missing = _missing(each, claims)
-        if missing:
-            findings.append(Finding(Reason.NO_UPSTREAM, f"{where}: {missing}"))
-    heard = {_upstream_of(each) for each in taken}
-    notes = [_unheard(claim) for name, claim in claims.items() if name not in heard]
-    return Listening(tuple(taken), tuple(findings), tuple(notes))
+        accepted.append(each)
+        problem = _upstream_problem(each, claims)
+        if problem:
+            findings.append(Finding(Reason.NO_UPSTREAM, f"{where}: {problem}"))
+    served = {_upstream_of(each) for each in accepted}
+    notes = [_unused(claim) for name, claim in claims.items() if name not in served]
+    return Listening(tuple(accepted), tuple(findings), tuple(notes))
 
 
-def _problem(asked: Listener, taken: Iterable[Listener]) -> str:
-    if asked.hostname and asked.protocol not in _BY_NAME:
-        return f"hostname: clients of {asked.protocol} name none"
-    for other in taken:
-        if other.port != asked.port or (asked.protocol == "UDP") != (other.protocol == "UDP"):
+def _problem(listener: Listener, accepted: Iterable[Listener]) -> str:
+    if listener.hostname and listener.protocol not in _BY_NAME:
+        return f"hostname: must be empty for protocol {listener.protocol}"
+    for other in accepted:
+        if other.port != listener.port or (listener.protocol == "UDP") != (other.protocol == "UDP"):
             continue
-        if other.protocol != asked.protocol:
-            return f"port {asked.port} speaks {other.protocol} already"
-        if other.hostname.lower() == asked.hostname.lower():
-            name = f" for {asked.hostname}" if asked.hostname else ""
-            return f"port {asked.port} has a listener{name} already"
+        if other.protocol != listener.protocol:
+            return f"port: {listener.port} already used with protocol {other.protocol}"
+        if other.hostname.lower() == listener.hostname.lower():
+            name = f" for {listener.hostname}" if listener.hostname else ""
+            return f"port: {listener.port} already has a listener{name}"
     return ""
 
 
-def _missing(asked: Listener, claims: Mapping[UpstreamName, Claim]) -> str:
-    name = _upstream_of(asked)
+def _upstream_problem(listener: Listener, claims: Mapping[UpstreamName, Claim]) -> str:
+    name = _upstream_of(listener)
     claim = claims.get(name)
     if claim is None:
-        return f"no port of a Service is upstream {name}"
-    if (claim.protocol == "UDP") != (asked.protocol == "UDP"):
+        return f"upstream: {name} not claimed by any Service port"
+    if (claim.protocol == "UDP") != (listener.protocol == "UDP"):
         where = f"Service {claim.service[1]}/{claim.service[2]} port {claim.port!r}"
-        return f"{asked.protocol}: upstream {name} is {where}, which is {claim.protocol}"
+        return f"protocol: must be {claim.protocol} for upstream {name} of {where}"
     return ""
 
 
-def _unheard(claim: Claim) -> Note:
-    message = f"port {claim.port!r}: no listener of {name_of(claim.balancer)} names {claim.name}"
+def _unused(claim: Claim) -> Note:
+    unused = f"upstream {claim.name} not used by any listener of {name_of(claim.balancer)}"
+    message = f"port {claim.port!r}: {unused}"
     return Note(claim.service, Finding(Reason.NO_LISTENER, message))
 
 
@@ -99,28 +100,28 @@ def _upstream_of(listener: Listener) -> UpstreamName:
     return UpstreamName("http" if listener.protocol == "HTTP" else "stream", listener.upstream)
 
 
-def _spoken(listener: Listener) -> Spoken:
+def _cluster_protocol(listener: Listener) -> ClusterProtocol:
     return {"HTTP": "http", "UDP": "udp"}.get(listener.protocol, "tcp")  # type: ignore[return-value]
 
 
 def gateway(ask: Ask, balancer: Key) -> ir.Gateway:
-    """Give what machines of a load balancer serve."""
+    """Return the IR of a load balancer's machines."""
     spec = ask(spec_of, balancer)
-    heard = ask(listening, balancer).listeners
-    needed = sorted({(_upstream_of(each), _spoken(each)) for each in heard})
-    clusters = [ask(cluster, (balancer, name, spoken)) for name, spoken in needed]
+    served = ask(listening, balancer).listeners
+    needed = sorted({(_upstream_of(each), _cluster_protocol(each)) for each in served})
+    clusters = [ask(cluster, (balancer, name, protocol)) for name, protocol in needed]
     return ir.Gateway(
         name=name_of(balancer),
         bind_address="" if isinstance(spec, Finding) else spec.bind_address,
-        listeners=tuple(_http_ports(balancer, heard)),
-        streams=tuple(_stream_ports(heard)),
+        listeners=tuple(_http_ports(balancer, served)),
+        streams=tuple(_stream_ports(served)),
         clusters=tuple(sorted(clusters, key=lambda each: each.name)),
     )
 
 
-def _http_ports(balancer: Key, heard: Iterable[Listener]) -> Iterable[ir.Listener]:
+def _http_ports(balancer: Key, served: Iterable[Listener]) -> Iterable[ir.Listener]:
     ports: dict[int, list[http.VirtualHost]] = {}
-    for each in heard:
+    for each in served:
         if each.protocol == "HTTP":
             ports.setdefault(each.port, []).append(_virtual_host(balancer, each))
     for port, hosts in sorted(ports.items()):
@@ -134,29 +135,29 @@ def _virtual_host(balancer: Key, listener: Listener) -> http.VirtualHost:
     return http.VirtualHost(hostname, (http.Route(name, http.Match(), action),), listener=hostname)
 
 
-def _stream_ports(heard: Iterable[Listener]) -> Iterable[ir.L4Listener]:
+def _stream_ports(served: Iterable[Listener]) -> Iterable[ir.L4Listener]:
     ports: dict[tuple[int, Literal["TCP", "UDP", "TLS"]], list[ir.L4Host]] = {}
-    for each in heard:
+    for each in served:
         if each.protocol != "HTTP":
-            backend = ir.L4Backend(_cluster_name(_upstream_of(each), _spoken(each)))
+            backend = ir.L4Backend(_cluster_name(_upstream_of(each), _cluster_protocol(each)))
             host = ir.L4Host(each.hostname.lower(), (backend,))
             ports.setdefault((each.port, each.protocol), []).append(host)
     for (port, protocol), hosts in sorted(ports.items()):
         yield ir.L4Listener(port, protocol, tuple(sorted(hosts, key=lambda h: h.hostname)))
 
 
-def cluster(ask: Ask, which: tuple[Key, UpstreamName, Spoken]) -> http.Cluster:
-    """Give the servers of an upstream as a cluster; it has none while nothing answers."""
-    balancer, name, spoken = which
+def cluster(ask: Ask, which: tuple[Key, UpstreamName, ClusterProtocol]) -> http.Cluster:
+    """Return the servers of an upstream as a cluster, which is empty if it has no servers."""
+    balancer, name, protocol = which
     claims = {claim.name: claim for claim in ask(upstream_ownership, balancer).won}
     claim = claims.get(name)
     found: tuple[Server, ...] = ()
-    if claim is not None and (claim.protocol == "UDP") == (spoken == "udp"):
+    if claim is not None and (claim.protocol == "UDP") == (protocol == "udp"):
         found = ask(servers, (balancer, claim.service, claim.port)).servers
-    # Who leaves gets nothing new, unless nobody else is there.
+    # Draining servers get no new clients, unless all servers are draining.
     serving = [each for each in found if not each.draining] or found
     endpoints = sorted(_endpoint(each.address) for each in serving)
-    return http.Cluster(_cluster_name(name, spoken), tuple(endpoints), spoken)
+    return http.Cluster(_cluster_name(name, protocol), tuple(endpoints), protocol)
 
 
 def _endpoint(address: str) -> http.Endpoint:
@@ -165,13 +166,13 @@ def _endpoint(address: str) -> http.Endpoint:
 
 
 def cluster_names(name: UpstreamName) -> frozenset[str]:
-    """Give the names of the clusters that an upstream may be."""
-    spoken: tuple[Spoken, ...] = ("http",) if name.context == "http" else ("tcp", "udp")
-    return frozenset(_cluster_name(name, each) for each in spoken)
+    """Return the names of the clusters that an upstream can have."""
+    protocol: tuple[ClusterProtocol, ...] = ("http",) if name.context == "http" else ("tcp", "udp")
+    return frozenset(_cluster_name(name, each) for each in protocol)
 
 
-def _cluster_name(name: UpstreamName, spoken: Spoken) -> str:
-    """Give ``[a-z0-9_-]`` for any name, distinct for distinct ones; people can read most."""
+def _cluster_name(name: UpstreamName, protocol: ClusterProtocol) -> str:
+    """Return a unique name of the form ``[a-z0-9_-]+``, readable for simple upstream names."""
     if _PLAIN.fullmatch(name.name):
-        return f"{spoken}-{name.name}"
-    return f"{spoken}_{hashlib.sha256(name.name.encode()).hexdigest()[:32]}"
+        return f"{protocol}-{name.name}"
+    return f"{protocol}_{hashlib.sha256(name.name.encode()).hexdigest()[:32]}"

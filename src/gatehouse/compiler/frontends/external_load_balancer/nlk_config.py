@@ -1,4 +1,4 @@
-"""The ConfigMap ``nlk-config`` of nginx-loadbalancer-kubernetes: what it asks for."""
+"""ConfigMap ``nlk-config`` of nginx-loadbalancer-kubernetes, translated to a spec."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ MODES: dict[str, tuple[str, ...]] = {
     "ss-tls": (AUTHORITY,),
     "ss-mtls": (AUTHORITY, CLIENT),
 }
-"""What each ``tls-mode`` names Secrets for."""
+"""Keys of the Secret names that each ``tls-mode`` needs."""
 
 
 def spec(config: core.ConfigMap) -> Spec | Finding:
-    """Give what the ConfigMap asks for, or why it cannot be followed."""
+    """Return the spec that the ConfigMap describes, or a finding."""
     data = config.data
     if "nginx-hosts" not in data:
-        return Finding(Reason.INVALID, "data.nginx-hosts is missing: no host is followed up")
+        return Finding(Reason.INVALID, "data.nginx-hosts: must be set")
     mode = data.get("tls-mode", "no-tls").strip()
     if mode not in MODES:
         known = ", ".join(MODES)
-        return Finding(Reason.INVALID, f"data.tls-mode: {mode!r} is not one of {known}")
-    named = {}
+        return Finding(Reason.INVALID, f"data.tls-mode: {mode!r} must be one of {known}")
+    secret_names = {}
     for key in MODES[mode]:
-        named[key] = data.get(key, "").strip()
-        if not named[key]:
-            return Finding(Reason.INVALID, f"data.{key} is needed for tls-mode {mode}")
+        secret_names[key] = data.get(key, "").strip()
+        if not secret_names[key]:
+            return Finding(Reason.INVALID, f"data.{key}: must be set for tls-mode {mode}")
     urls = [url.strip() for url in data["nginx-hosts"].split(",")]
     return Spec(
         hosts=tuple(Host(url) for url in dict.fromkeys(urls) if url),
-        tls=_tls(mode, named),
+        tls=_tls(mode, secret_names),
         services=Services(namespaces=(NLK_SERVICES,)),
     )
 
 
-def _tls(mode: str, named: dict[str, str]) -> Tls:
+def _tls(mode: str, secret_names: dict[str, str]) -> Tls:
     authority, client = (
-        SecretRef(named[key], CERTIFICATE) if key in named else None for key in (AUTHORITY, CLIENT)
+        SecretRef(secret_names[key], CERTIFICATE) if key in secret_names else None
+        for key in (AUTHORITY, CLIENT)
     )
-    # ``no-tls`` means no authentication: HTTPS is spoken where the URL says so.
+    # ``no-tls`` disables authentication only: HTTPS is still used for https URLs.
     return Tls("SkipVerify" if mode == "no-tls" else "Verify", authority, client)

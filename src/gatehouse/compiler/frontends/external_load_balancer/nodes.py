@@ -1,4 +1,4 @@
-"""Which Nodes are servers, and which of those are to get no new clients."""
+"""Nodes that are servers, and those that are draining."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTROL_PLANE = (
     "node-role.kubernetes.io/master",
 )
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
-"""Kubernetes' own label for a Node that is never a server of anything outside."""
+"""Kubernetes' label for Nodes that are excluded from external load balancers."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -26,16 +26,16 @@ class Member(msgspec.Struct, frozen=True):
 
     node: str
     host: str
-    """As it stands before a port: IPv6 in brackets."""
+    """IP address; IPv6 in brackets."""
     family: str
     """``IPv4`` or ``IPv6``."""
     draining: bool = False
 
 
 def pool(ask: Ask, balancer: Key) -> tuple[Member, ...]:
-    """Give the Nodes that are servers of a load balancer, by name.
+    """Return the Nodes that are servers of a load balancer, sorted by name.
 
-    If not one Node is ready, all count as ready: what is wrong is then rather how we know it.
+    If no Node is ready, all count as ready: more likely the reports of readiness are wrong.
     """
     spec = ask(spec_of, balancer)
     if isinstance(spec, Finding):
@@ -46,7 +46,7 @@ def pool(ask: Ask, balancer: Key) -> tuple[Member, ...]:
         if isinstance(node := ask.read(key), external_services.Node) and _eligible(node, spec.nodes)
     ]
     any_ready = any(node.status.ready for _, node in nodes)
-    found: list[Member] = []
+    members: list[Member] = []
     for name, node in nodes:
         treatments = {"Keep"}
         if any_ready and not node.status.ready:
@@ -54,26 +54,26 @@ def pool(ask: Ask, balancer: Key) -> tuple[Member, ...]:
         if node.spec.unschedulable:
             treatments.add(spec.nodes.unschedulable_policy)
         if "Remove" not in treatments:
-            found += _members(name, node, draining="Drain" in treatments)
-    return tuple(found)
+            members += _members(name, node, draining="Drain" in treatments)
+    return tuple(members)
 
 
 def _eligible(node: external_services.Node, policy: Nodes) -> bool:
     labels = node.metadata.labels
     if not policy.control_plane and any(label in labels for label in CONTROL_PLANE):
         return False
-    # With control-plane nodes asked for, the label that kubeadm gives them must not undo it.
-    asked_for = policy.control_plane and any(label in labels for label in CONTROL_PLANE)
-    if EXCLUDED in labels and not asked_for:
+    # kubeadm sets the label on control-plane Nodes; it must not override spec.nodes.controlPlane.
+    included = policy.control_plane and any(label in labels for label in CONTROL_PLANE)
+    if EXCLUDED in labels and not included:
         return False
     return selects(policy.selector, labels)
 
 
 def _members(name: str, node: external_services.Node, *, draining: bool) -> list[Member]:
-    found = []
+    members = []
     for each in node.status.addresses:
         if each.type == "InternalIP":
             placed = placed_address(each.address)
             if placed is not None:
-                found.append(Member(name, *placed, draining))
-    return found
+                members.append(Member(name, *placed, draining))
+    return members

@@ -1,4 +1,4 @@
-"""Whose an upstream is that several ports want, also of load balancers that share hosts."""
+"""Conflict resolution between claims on an upstream, across load balancers that share hosts."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from gatehouse.incremental.query import Ask, Key
 
 
 class UpstreamOwnership(msgspec.Struct, frozen=True):
-    """Of one load balancer, who has what."""
+    """Results of the claims on one load balancer."""
 
     won: tuple[Claim, ...] = ()
-    """Sorted by upstream."""
+    """Accepted claims, sorted by upstream."""
     lost: tuple[tuple[Claim, Claim], ...] = ()
-    """Each with the one that has the upstream instead."""
+    """Conflicting claims, each with the winner."""
     refused: tuple[Claim, ...] = ()
-    """Those with a problem of their own."""
+    """Invalid claims."""
 
 
 def upstream_ownership(ask: Ask, balancer: Key) -> UpstreamOwnership:
-    """Give who has which upstream of a load balancer."""
+    """Return the results of the claims on a load balancer. The oldest Service wins."""
     rivals = ask(_rivals, balancer)
     best = dict(ask(_first_claims, balancer))
     for rival in rivals:
         for name, claim in ask(_first_claims, rival):
             if name in best and claim.order < best[name].order:
                 best[name] = claim
-    found = ask(balancer_claims, balancer)
-    sound = [claim for claim in found if not claim.problem]
-    won = [claim for claim in sound if best[claim.name] == claim]
-    lost = [(claim, best[claim.name]) for claim in sound if best[claim.name] != claim]
-    refused = tuple(claim for claim in found if claim.problem)
+    claims = ask(balancer_claims, balancer)
+    valid = [claim for claim in claims if not claim.problem]
+    won = [claim for claim in valid if best[claim.name] == claim]
+    lost = [(claim, best[claim.name]) for claim in valid if best[claim.name] != claim]
+    refused = tuple(claim for claim in claims if claim.problem)
     return UpstreamOwnership(tuple(sorted(won, key=lambda claim: claim.name)), tuple(lost), refused)
 
 
@@ -49,7 +49,7 @@ def _first_claims(ask: Ask, balancer: Key) -> tuple[tuple[UpstreamName, Claim], 
 
 
 def _rivals(ask: Ask, balancer: Key) -> tuple[Key, ...]:
-    """Give the other load balancers that speak to a host of this one."""
+    """Return the other load balancers that share a host with this one."""
     own = {host.url for host in ask(host_configs, balancer).hosts}
     others = (key for key in ask(load_balancer_sources, "") if key != balancer)
     return tuple(key for key in others if own & {host.url for host in ask(host_configs, key).hosts})

@@ -1,4 +1,4 @@
-"""Who serves a port of a Service: Nodes, endpoints, or what another load balancer gave it."""
+"""Servers of a Service port: Nodes, endpoints, or addresses of another load balancer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gatehouse.incremental.query import Ask, Key
 
 
 class ServersResult(msgspec.Struct, frozen=True):
-    """The servers of a port, and why there are none."""
+    """The servers of a port, or a finding if there are none."""
 
     servers: tuple[Server, ...] = ()
     finding: Finding | None = None
 
 
 def servers(ask: Ask, which: tuple[Key, Key, str]) -> ServersResult:
-    """Give the servers of a port of a Service, as a load balancer asks for them."""
+    """Return the servers of a Service port, as configured for a load balancer."""
     balancer, key, name = which
     spec, service = ask(spec_of, balancer), ask.read(key)
     if isinstance(spec, Finding) or not isinstance(service, external_services.Service):
@@ -36,15 +36,18 @@ def servers(ask: Ask, which: tuple[Key, Key, str]) -> ServersResult:
     by_ingress = spec.services.load_balancer_servers == "Ingress" or not port.node_port
     match service.spec.type:
         case "ClusterIP":
-            found, why = _by_endpoints(ask, key, port), "no endpoint is ready"
+            found, why = _by_endpoints(ask, key, port), "no ready endpoint found"
         case "LoadBalancer" if by_ingress:
-            found, why = _by_ingress(service, port), "it has no IP address in status.loadBalancer"
+            found, why = _by_ingress(service, port), "no IP address found in status.loadBalancer"
         case "NodePort" | "LoadBalancer" if port.node_port:
-            found, why = _by_nodes(ask, balancer, key, service, port, spec), "no Node serves it"
+            found, why = (
+                _by_nodes(ask, balancer, key, service, port, spec),
+                "no suitable Node found",
+            )
         case "NodePort":
-            found, why = (), "it has no nodePort"
+            found, why = (), "nodePort not found"
         case other:
-            message = f"{where}: a Service of type {other} has no servers"
+            message = f"{where}: Service type {other} is not supported"
             return ServersResult(finding=Finding(Reason.INVALID_PORT, message))
     if not found:
         return ServersResult(finding=Finding(Reason.NO_SERVERS, f"{where}: {why}"))
@@ -61,7 +64,7 @@ def _by_nodes(
 ) -> tuple[Server, ...]:
     members = ask(pool, balancer)
     if service.spec.external_traffic_policy == "Local" or spec.nodes.only_with_endpoints:
-        # With Local, a Node without an endpoint drops what it gets.
+        # With externalTrafficPolicy Local, a Node without an endpoint drops connections.
         serving = ask(_serving_nodes, key)
         members = tuple(member for member in members if member.node in serving)
     families = service.spec.ip_families
@@ -91,14 +94,16 @@ def _by_endpoints(
 ) -> tuple[Server, ...]:
     found: dict[str, bool] = {}
     for key in ask.read(("@slices", *service[1:])):
-        for address, draining in _dialled(ask.read(key), port):
-            # One address may stand in two slices while endpoints move; ready somewhere is ready.
+        for address, draining in _slice_addresses(ask.read(key), port):
+            # An address may be in two slices while endpoints move; it is ready if one says so.
             found[address] = found.get(address, True) and draining
     return tuple(Server(address, found[address]) for address in sorted(found))
 
 
-def _dialled(found: object, port: external_services.ServicePort) -> Iterator[tuple[str, bool]]:
-    """Give the addresses of a slice, each with whether it is on its way out."""
+def _slice_addresses(
+    found: object, port: external_services.ServicePort
+) -> Iterator[tuple[str, bool]]:
+    """Yield the addresses of an EndpointSlice, each with whether it is draining."""
     if not isinstance(found, external_services.EndpointSlice):
         return
     numbers = [each.port for each in found.ports if each.name == port.name and each.port]

@@ -1,4 +1,4 @@
-"""The status of a load balancer: which host holds which version, and what is wrong where."""
+"""Status of a load balancer: the version on each host, and problems."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from gatehouse.incremental.query import Key
 
 Object = dict[str, Any]
 
-FAILURES_SHOWN = 10
-"""Of one host; a host that lost its configuration fails hundreds of upstreams alike."""
+MAX_LISTED_FAILURES = 10
+"""Maximum number of listed failures of one host.
+
+A host that lost its configuration fails hundreds of upstreams in the same way.
+"""
 
 
 def status(
@@ -25,10 +28,11 @@ def status(
     reports: Sequence[HostReport],
     generation: int,
 ) -> Object:
-    """Give the wanted status, with conditions that have no time yet. ``version``: the wanted one.
+    """Return the desired status, with conditions without times.
 
-    ``upstreams`` is also the memory of what is ours: what is listed there and asked for no more is
-    emptied, even if the Service went while no controller ran.
+    ``version``: the desired version. ``upstreams`` also records ownership: an upstream that is
+    listed there and not claimed now is emptied, even if its Service was deleted while no controller
+    ran.
     """
     listed = [
         {"context": name.context, "name": name.name, "service": "/".join(service[1:])}
@@ -39,14 +43,14 @@ def status(
     return {
         "conditions": [{**each, "observedGeneration": generation} for each in conditions],
         "version": version,
-        "readyHosts": f"{_in_step(version, reports)}/{len(reports)}",
+        "readyHosts": f"{_synchronized(version, reports)}/{len(reports)}",
         "hosts": [_host(key, each) for each in reports],
         "upstreams": listed,
     }
 
 
-def _in_step(version: str, reports: Sequence[HostReport]) -> int:
-    # Before a machine has connected, nothing is what it serves and what it is to serve.
+def _synchronized(version: str, reports: Sequence[HostReport]) -> int:
+    # Before a machine connects, both its version and the desired version may be empty.
     return sum(each.version == version != "" and not each.trouble for each in reports)
 
 
@@ -60,44 +64,45 @@ def _host(key: str, report: HostReport) -> Object:
         found["error"] = report.error
     if report.failing:
         found["failing"] = [
-            {"upstream": name, "error": words} for name, words in report.failing[:FAILURES_SHOWN]
+            {"upstream": name, "error": words}
+            for name, words in report.failing[:MAX_LISTED_FAILURES]
         ]
     return found
 
 
 def _accepted(compiled: Compiled) -> Object:
-    said = "; ".join(finding.message for finding in compiled.findings)
+    message = "; ".join(finding.message for finding in compiled.findings)
     reason = compiled.findings[0].reason.value if compiled.findings else "Accepted"
     holds = compiled.balancer is not None and bool(compiled.balancer.hosts)
-    if not holds and not said:
-        reason, said = Reason.INVALID_HOST.value, "no host is named"
-    return _condition("Accepted", holds, reason, said or "hosts and Services are followed")
+    if not holds and not message:
+        reason, message = Reason.INVALID_HOST.value, "spec.hosts: no valid host found"
+    return _condition("Accepted", holds, reason, message or "the load balancer is accepted")
 
 
 def _programmed(compiled: Compiled, version: str, reports: Sequence[HostReport]) -> Object:
     if compiled.balancer is None or not reports:
-        return _condition("Programmed", False, "NotAccepted", "there is no host to speak to")
+        return _condition("Programmed", False, "NotAccepted", "no usable host")
     behind = [each for each in reports if each.trouble]
     if behind:
         words = "; ".join(f"{each.host}: {each.trouble}" for each in behind)
         message = f"{len(behind)} of {len(reports)} hosts: {words}"
         return _condition("Programmed", False, "HostSyncFailed", message)
-    missing = len(reports) - _in_step(version, reports)
+    missing = len(reports) - _synchronized(version, reports)
     if missing:
-        message = f"{missing} of {len(reports)} hosts are not in step yet"
+        message = f"{missing} of {len(reports)} hosts are not synchronized"
         return _condition("Programmed", False, "Pending", message)
-    message = f"{len(reports)} hosts hold {len(compiled.balancer.upstreams)} upstreams"
+    message = f"{len(reports)} hosts synchronized with {len(compiled.balancer.upstreams)} upstreams"
     return _condition("Programmed", True, "Programmed", message)
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str) -> Object:
     # 32,768 is the longest message of a Kubernetes condition.
-    said = message[:32768]
-    return {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": said}
+    status = "True" if holds else "False"
+    return {"type": kind, "status": status, "reason": reason, "message": message[:32768]}
 
 
 def owned_upstreams(current: Mapping[str, Any] | None) -> dict[UpstreamName, Key]:
-    """Give the upstreams that a status lists as ours."""
+    """Return the owned upstreams that a status lists, with their Services."""
     found: dict[UpstreamName, Key] = {}
     for entry in (current or {}).get("upstreams") or ():
         namespace, _, service = entry.get("service", "").partition("/")
@@ -107,18 +112,18 @@ def owned_upstreams(current: Mapping[str, Any] | None) -> dict[UpstreamName, Key
     return found
 
 
-def merged(current: Mapping[str, Any] | None, wanted: Object, now: str) -> Object | None:
-    """Give the status to write, with times; None when ``current`` says the same. ``now``: RFC 3339.
+def merged(current: Mapping[str, Any] | None, desired: Object, now: str) -> Object | None:
+    """Return the status to write, with times; None if ``current`` is up to date. ``now``: RFC 3339.
 
-    A condition keeps its time while its status is the same; conditions of others stay.
+    A condition keeps its time while its status is unchanged. Conditions of other types are kept.
     """
     before = dict(current or {})
     conditions: dict[str, Object] = {
         each.get("type", ""): dict(each) for each in before.get("conditions") or ()
     }
-    for each in wanted["conditions"]:
+    for each in desired["conditions"]:
         known = conditions.get(each["type"], {})
         since = known.get("lastTransitionTime") if known.get("status") == each["status"] else None
         conditions[each["type"]] = {**each, "lastTransitionTime": since or now}
-    found = {**before, **wanted, "conditions": list(conditions.values())}
+    found = {**before, **desired, "conditions": list(conditions.values())}
     return None if found == before else found

@@ -1,4 +1,4 @@
-"""The build plan: a load balancer with everything that its hosts are to hold."""
+"""Translation of a load balancer and the upstreams of its hosts to IR."""
 
 from __future__ import annotations
 
@@ -28,33 +28,37 @@ from gatehouse.incremental.query import Ask, Key
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """What was found of one source."""
+    """Translation of one source."""
 
     balancer: ir.LoadBalancer | ir.Machines | None
-    """None: there is nothing to go on with, and hosts are left as they are."""
+    """None: the source is invalid, and its hosts are left unchanged."""
     claimed: tuple[tuple[upstream_name.UpstreamName, Key], ...] = ()
-    """The upstreams that are to be followed, each with its Service, sorted."""
+    """Claimed upstreams with their Services, sorted."""
     forgotten: tuple[upstream_name.UpstreamName, ...] = ()
-    """Upstreams that are ours no more, with what they hold left there, as asked for."""
+    """Upstreams that are no longer owned and that no host has to empty."""
     findings: tuple[Finding, ...] = ()
-    """Of the source itself."""
+    """Findings about the source."""
     notes: tuple[Note, ...] = ()
-    """Of Services."""
+    """Findings about Services."""
 
 
 def compile_balancer(ask: Ask, key: Key) -> Compiled:
-    """Give the load balancer that a source asks for."""
+    """Translate a source of a load balancer."""
     spec = ask(spec_of, key)
     found = ask(host_configs, key)
     if isinstance(spec, Finding) or found.refused:
         return Compiled(None, findings=found.findings)
     if spec.type in MACHINES:
         return _machines(ask, key, spec)
-    # Who has an upstream comes before what is in it: only the winner's servers are looked for.
-    who = ask(upstream_ownership, key)
-    sets = {claim: ask(_upstream, (key, claim)) for claim in who.won}
-    ours: Mapping[upstream_name.UpstreamName, Key] = ask.read(owned(key)) or {}
-    gone = ours.keys() - _held(who, sets, ours) - {claim.name for claim in who.won}
+    # Conflicts are resolved first: servers are computed only for the winning claims.
+    ownership = ask(upstream_ownership, key)
+    sets = {claim: ask(_upstream, (key, claim)) for claim in ownership.won}
+    owned_now: Mapping[upstream_name.UpstreamName, Key] = ask.read(owned(key)) or {}
+    gone = (
+        owned_now.keys()
+        - _unchanged(ownership, sets, owned_now)
+        - {claim.name for claim in ownership.won}
+    )
     balancer = ir.LoadBalancer(
         name=name_of(key),
         hosts=found.hosts,
@@ -66,42 +70,44 @@ def compile_balancer(ask: Ask, key: Key) -> Compiled:
     )
     return Compiled(
         balancer,
-        claimed=tuple((claim.name, claim.service) for claim in who.won),
+        claimed=tuple((claim.name, claim.service) for claim in ownership.won),
         forgotten=tuple(sorted(gone)) if spec.deletion_policy == "Retain" else (),
         findings=found.findings,
-        notes=_notes(ask, key, who),
+        notes=_notes(ask, key, ownership),
     )
 
 
 def _machines(ask: Ask, key: Key, spec: Spec) -> Compiled:
-    """Give machines with all that they serve: what is not asked for now is not there."""
-    who, listens = ask(upstream_ownership, key), ask(listening, key)
+    """Translate machines with their whole configuration. Unclaimed upstreams are absent from it."""
+    ownership, listens = ask(upstream_ownership, key), ask(listening, key)
     names = dict.fromkeys(host.name for host in spec.hosts if host.name)
-    ours: Mapping[upstream_name.UpstreamName, Key] = ask.read(owned(key)) or {}
+    owned_now: Mapping[upstream_name.UpstreamName, Key] = ask.read(owned(key)) or {}
     sets: dict[Claim, ir.UpstreamSet | None] = {
-        claim: ask(_upstream, (key, claim)) for claim in who.won
+        claim: ask(_upstream, (key, claim)) for claim in ownership.won
     }
-    held = _held(who, sets, ours)
+    unchanged = _unchanged(ownership, sets, owned_now)
     balancer = ir.Machines(
         name=name_of(key),
         proxy="envoy" if spec.type == "Envoy" else "nginx",
         hosts=tuple(map(ir.Machine, names)),
-        upstreams=tuple(ask(upstream_set, (key, claim)) for claim in who.won),
+        upstreams=tuple(ask(upstream_set, (key, claim)) for claim in ownership.won),
         gateway=ask(gateway, key),
-        retained_upstreams=tuple(sorted(each for name in held for each in cluster_names(name))),
+        retained_upstreams=tuple(
+            sorted(each for name in unchanged for each in cluster_names(name))
+        ),
     )
-    gone = ours.keys() - held - {claim.name for claim in who.won}
+    gone = owned_now.keys() - unchanged - {claim.name for claim in ownership.won}
     return Compiled(
         balancer,
-        claimed=tuple((claim.name, claim.service) for claim in who.won),
+        claimed=tuple((claim.name, claim.service) for claim in ownership.won),
         forgotten=tuple(sorted(gone)),
         findings=listens.findings,
-        notes=(*_notes(ask, key, who), *listens.notes),
+        notes=(*_notes(ask, key, ownership), *listens.notes),
     )
 
 
 def _upstream(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet | None:
-    """Give what an upstream is to hold; None: what it holds already."""
+    """Return the servers of an upstream; None to leave its servers unchanged."""
     spec = ask(spec_of, which[0])
     assert isinstance(spec, Spec)
     found = ask(upstream_set, which)
@@ -109,7 +115,7 @@ def _upstream(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet | None:
 
 
 def upstream_set(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet:
-    """Give the servers of an upstream, be there any or none."""
+    """Return the servers of an upstream, even if there are none."""
     key, claim = which
     found = ask(servers, (key, claim.service, claim.port))
     return ir.UpstreamSet(claim.name, found.servers, ask(_parameters, key))
@@ -118,30 +124,32 @@ def upstream_set(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet:
 def _parameters(ask: Ask, key: Key) -> ir.Parameters:
     spec = ask(spec_of, key)
     assert isinstance(spec, Spec)
-    asked = {name: getattr(spec.parameters, name) for name in spec.parameters.__struct_fields__}
-    return ir.Parameters(**asked)
+    parameters = {
+        name: getattr(spec.parameters, name) for name in spec.parameters.__struct_fields__
+    }
+    return ir.Parameters(**parameters)
 
 
-def _held(
-    who: UpstreamOwnership,
+def _unchanged(
+    ownership: UpstreamOwnership,
     sets: Mapping[Claim, ir.UpstreamSet | None],
-    ours: Mapping[upstream_name.UpstreamName, Key],
+    owned_now: Mapping[upstream_name.UpstreamName, Key],
 ) -> frozenset[upstream_name.UpstreamName]:
-    """Give the upstreams that stay as they are: a bad value must not take traffic down."""
-    unclear = {claim.service for claim in who.refused}
-    refused = [name for name, service in ours.items() if service in unclear]
-    lost = [claim.name for claim, _ in who.lost]
+    """Return the upstreams that stay unchanged: an invalid value must not interrupt traffic."""
+    unclear = {claim.service for claim in ownership.refused}
+    refused = [name for name, service in owned_now.items() if service in unclear]
+    lost = [claim.name for claim, _ in ownership.lost]
     empty = [claim.name for claim, found in sets.items() if found is None]
     return frozenset((*refused, *lost, *empty))
 
 
-def _notes(ask: Ask, key: Key, who: UpstreamOwnership) -> tuple[Note, ...]:
-    found = [Note(claim.service, claim.finding) for claim in who.refused]
-    for claim, winner in who.lost:
-        having = f"Service {winner.service[1]}/{winner.service[2]} port {winner.port!r}"
-        message = f"port {claim.port!r}: upstream {claim.name} is that of {having}"
+def _notes(ask: Ask, key: Key, ownership: UpstreamOwnership) -> tuple[Note, ...]:
+    found = [Note(claim.service, claim.finding) for claim in ownership.refused]
+    for claim, winner in ownership.lost:
+        winner_port = f"Service {winner.service[1]}/{winner.service[2]} port {winner.port!r}"
+        message = f"port {claim.port!r}: upstream {claim.name} already used by {winner_port}"
         found.append(Note(claim.service, Finding(Reason.CONFLICT, message)))
-    for claim in who.won:
+    for claim in ownership.won:
         finding = ask(servers, (key, claim.service, claim.port)).finding
         if finding is not None:
             found.append(Note(claim.service, finding))

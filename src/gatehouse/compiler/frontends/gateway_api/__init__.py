@@ -1,13 +1,19 @@
-"""Gateway API v1: every kind of it, and what it refers to.
+"""Front end for all kinds of Gateway API v1 and the objects that they refer to.
 
-Reading order, from the ground up: :mod:`inputs` (what is read) and :mod:`findings` (what can be
-said of it), :mod:`classes`, :mod:`listening` (which listeners are served), :mod:`extensions`
-(policies of ``gateway.nginx.org``), :mod:`attaching` (which routes attach to which), :mod:`routing`
-(what their rules mean), :mod:`needs` and :mod:`assemble` (the build plan), :mod:`reporting`
-(statuses). Each module answers one question; kinds of routes and reasons are data. "My route is not
-accepted": ``attaching/attachment``. "Another route answers": ``routing/precedence``. "The text of a
-condition": where the finding is made; its type: :mod:`findings`. Never here: I/O, clocks, anything
-that knows a proxy.
+Reading order:
+- :mod:`inputs` (kinds, index buckets, settings) and :mod:`findings` (reasons, conditions);
+- :mod:`crd_version` and :mod:`classes` (which Gateways are managed), :mod:`allowed_namespaces`,
+  :mod:`reference_grants`, :mod:`hostnames`, :mod:`header_names`;
+- :mod:`listeners` (validity, conflicts, certificates, addresses);
+- :mod:`extensions` (policies, filters and parameters of ``gateway.nginx.org``);
+- :mod:`attachment` (which routes attach to which listeners);
+- :mod:`routes` (rules, filters, backends);
+- :mod:`dependencies` (what routes refer to) and :mod:`translate` (the IR of a Gateway);
+- :mod:`status` (desired statuses).
+
+Where to look: "my route is not accepted": ``attachment/parent_refs``. "Another route answers":
+``routes/precedence``. The message of a condition: where the finding is made; its type:
+:mod:`findings`. Never here: I/O, clocks, anything that knows a proxy.
 """
 
 from gatehouse.compiler.frontends.gateway_api.classes import controller_of, gateways

@@ -1,4 +1,4 @@
-"""Which namespaces are meant: all, the same, or those that a selector chooses."""
+"""Namespace filters: all namespaces, the same, or those that a label selector matches."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from gatehouse.apis.selectors import selects
 from gatehouse.incremental.query import Ask
 
 
-def admits(ask: Ask, wanted: gateway.RouteNamespaces, namespace: str, own: str) -> bool:
-    """Whether ``wanted``, said by an object of namespace ``own``, includes ``namespace``."""
-    match wanted.from_:
+def admits(ask: Ask, allowed: gateway.RouteNamespaces, namespace: str, own: str) -> bool:
+    """Return whether ``allowed``, set by an object of namespace ``own``, includes ``namespace``."""
+    match allowed.from_:
         case "All":
             return True
         case "Same":
             return namespace == own
         case "Selector":
-            selector = wanted.selector
+            selector = allowed.selector
             return selector is not None and selects(selector, ask(labels_of, namespace))
     return False
 
 
 def labels_of(ask: Ask, namespace: str) -> dict[str, str] | None:
-    """Give the labels of a namespace; None if it does not exist."""
+    """Return the labels of a namespace; None if it does not exist."""
     found = ask.read(("Namespace", "", namespace))
     return found.metadata.labels if isinstance(found, core.Namespace) else None

@@ -1,4 +1,4 @@
-"""Which GatewayClasses and Gateways are ours."""
+"""GatewayClasses and Gateways that this controller manages."""
 
 from __future__ import annotations
 
@@ -15,32 +15,38 @@ from gatehouse.incremental.table import Table
 
 
 def settings(ask: Ask, _: str = "") -> Settings:
-    """Give the controller's settings."""
+    """Return the controller's settings."""
     found = ask.read(SETTINGS_KEY)
     return found if isinstance(found, Settings) else Settings()
 
 
 def classes(ask: Ask, _: str = "") -> tuple[Key, ...]:
-    """Give the GatewayClasses that name a controller of ours, sorted."""
+    """Return the GatewayClasses that name a controller of :data:`CONTROLLERS`, sorted."""
     return tuple(sorted(key for name in CONTROLLERS for key in ask.read(("@classes", name))))
 
 
 def gateways(ask: Ask, _: str = "") -> Table[Key, Key]:
-    """Give the Gateways that are ours. Who asks of one asks :func:`ours`: others do not matter."""
-    return ask.map(_kept, ask.read(GATEWAYS))
+    """Return the managed Gateways.
+
+    A query about one Gateway uses :func:`is_managed`, so that it does not depend on all of them.
+    """
+    return ask.map(_if_managed, ask.read(GATEWAYS))
 
 
-def _kept(ask: Ask, key: Key) -> Key | None:
+def _if_managed(ask: Ask, key: Key) -> Key | None:
     return key if ask(is_managed, key) else None
 
 
 def is_managed(ask: Ask, key: Key) -> bool:
-    """Whether there is such a Gateway of a class of ours; none is in another one's Gateway API."""
+    """Return whether a Gateway exists and its class names a controller of :data:`CONTROLLERS`.
+
+    False for every Gateway if the cluster's Gateway API has another major version.
+    """
     return ask(controller_of, key) in CONTROLLERS and not ask(crd_version.is_incompatible, "")
 
 
 def controller_of(ask: Ask, key: Key) -> str:
-    """Give the controller that a Gateway's class names, or a GatewayClass itself; empty: none."""
+    """Return the controller of a Gateway's class or of a GatewayClass; empty if there is none."""
     found = ask.read(key)
     if isinstance(found, gateway.Gateway):
         return ask(controller_of, ("GatewayClass", "", found.spec.gateway_class_name))
@@ -48,5 +54,5 @@ def controller_of(ask: Ask, key: Key) -> str:
 
 
 def controllers(ask: Ask, _: str = "") -> tuple[str, ...]:
-    """Give those of our controllers that a class names, sorted."""
+    """Return the controllers of :data:`CONTROLLERS` that a GatewayClass names, sorted."""
     return tuple(sorted({ask(controller_of, key) for key in ask(classes, "")}))

@@ -1,7 +1,8 @@
-"""Which Gateway API the cluster has, and what follows from it for what is ours.
+"""Compatibility of the cluster's Gateway API CRDs with the supported version.
 
-GatewayClass ``SupportedVersion``: with the same minor version everything is as the specification
-has it; with another one of the same major we do what we can; another major is another API.
+GatewayClass ``SupportedVersion``: the same minor version is fully supported. Another minor version
+of the same major version is supported as far as both agree. With another major version no Gateway
+is served.
 """
 
 from __future__ import annotations
@@ -17,42 +18,42 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
 )
 from gatehouse.incremental.query import Ask
 
-Standing = Literal["unknown", "same", "near", "foreign"]
+Compatibility = Literal["unknown", "same", "near", "foreign"]
 
 SUPPORTED_VERSION = "v{}.{}".format(*BUNDLE_VERSION)
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
 
 
-def compatibility(version: str) -> Standing:
-    """Compare a ``bundle-version`` with ours; what is no version is near, not foreign."""
-    read = _VERSION.fullmatch(version)
-    if read is None:
+def compatibility(version: str) -> Compatibility:
+    """Compare a ``bundle-version`` with :data:`BUNDLE_VERSION`. An unparsable one is ``near``."""
+    parsed = _VERSION.fullmatch(version)
+    if parsed is None:
         return "near"
-    major, minor = int(read[1]), int(read[2])
+    major, minor = int(parsed[1]), int(parsed[2])
     if major != BUNDLE_VERSION[0]:
         return "foreign"
     return "same" if minor == BUNDLE_VERSION[1] else "near"
 
 
-def least_compatible(ask: Ask, _: str = "") -> tuple[Standing, str]:
-    """Give how far the definitions are from ours, and which of them is the farthest."""
+def least_compatible(ask: Ask, _: str = "") -> tuple[Compatibility, str]:
+    """Return the worst compatibility of the CRDs, and the version and name of one such CRD."""
     found = ask.read(CRD_VERSIONS_KEY)
     versions = found.versions if isinstance(found, CRDVersions) else ()
-    by_standing = {compatibility(version): f"{version} ({name})" for name, version in versions}
+    by_compatibility = {compatibility(version): f"{version} ({name})" for name, version in versions}
     for each in ("foreign", "near", "same"):
-        if each in by_standing:
-            return each, by_standing[each]
+        if each in by_compatibility:
+            return each, by_compatibility[each]
     return "unknown", ""
 
 
 def is_incompatible(ask: Ask, _: str = "") -> bool:
-    """Whether the cluster's Gateway API is another one than ours."""
+    """Return whether the cluster's Gateway API has another major version."""
     return ask(least_compatible, "")[0] == "foreign"
 
 
 def findings(ask: Ask) -> tuple[Finding, ...]:
-    """Say it of a GatewayClass; nothing where the versions are not known."""
+    """Return the findings for a GatewayClass; none if the versions are not known."""
     match ask(least_compatible, ""):
         case "same", which:
             return (Finding(Reason.SUPPORTED_VERSION, f"Gateway API {which} is supported"),)
@@ -60,7 +61,7 @@ def findings(ask: Ask) -> tuple[Finding, ...]:
             message = f"Gateway API {which} is not {SUPPORTED_VERSION}: served as far as both agree"
             return (Finding(Reason.OTHER_VERSION, message),)
         case "foreign", which:
-            message = f"Gateway API {which} is not {SUPPORTED_VERSION}"
+            message = f"Gateway API {which} is not supported: must be {SUPPORTED_VERSION}"
             return (
                 Finding(Reason.UNSUPPORTED_VERSION, message),
                 Finding(Reason.OTHER_VERSION, message),

@@ -1,4 +1,4 @@
-"""What the routes of a Gateway need beside themselves: clusters, Services, secrets, snippets."""
+"""Dependencies of a Gateway's routes: clusters, Services, secrets and snippets."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from gatehouse.incremental.table import Table
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What one name needs."""
+    """Dependencies of one hostname."""
 
     clusters: frozenset[ClusterKey] = frozenset()
     services: frozenset[tuple[str, str]] = frozenset()
-    """Those that are referred to."""
+    """Services that routes refer to."""
     secrets: tuple[SecretFile, ...] = ()
     snippets: tuple[Snippet, ...] = ()
-    """For the contexts around all servers."""
+    """Snippets for the contexts ``main`` and ``http``."""
 
 
 def gateway_needs(ask: Ask, key: Key) -> Table[Name, Needs]:
-    """Give what each name of a Gateway needs."""
+    """Return the dependencies of each hostname of a Gateway."""
     return ask(_needs, key).whole
 
 
@@ -46,25 +46,25 @@ def _needs(ask: Ask, key: Key) -> Union[Name, Needs]:
 
 
 def host_needs(ask: Ask, host: HostKey) -> Needs:
-    """Give what the routes of one virtual host need."""
-    found = [ask(translate, (route, host.port, host.protocol)) for route in host.routes]
-    around = (
+    """Return the dependencies of the routes of one virtual host."""
+    translated = [ask(translate, (route, host.port, host.protocol)) for route in host.routes]
+    shared_snippets = (
         snippet
-        for each in found
+        for each in translated
         for ranked in each.routes
         for snippet in ranked.route.snippets
         if snippet.context in ("main", "http")
     )
     return Needs(
-        frozenset(cluster for each in found for cluster in each.clusters),
-        frozenset(service for each in found for service in each.services),
-        tuple(secret for each in found for secret in each.secrets),
-        tuple(dict.fromkeys(around)),
+        frozenset(cluster for each in translated for cluster in each.clusters),
+        frozenset(service for each in translated for service in each.services),
+        tuple(secret for each in translated for secret in each.secrets),
+        tuple(dict.fromkeys(shared_snippets)),
     )
 
 
 def stream_needs(ask: Ask, host: HostKey) -> Needs | None:
-    """Give what the route of connections needs; None where none serves them."""
+    """Return the dependencies of the L4 route of a hostname; None if no route serves it."""
     if not host.routes:
         return None
     targets = ask(l4_routes.targets, l4_routes.oldest(ask, host.routes))
@@ -72,7 +72,7 @@ def stream_needs(ask: Ask, host: HostKey) -> Needs | None:
 
 
 def clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], tuple[Key, ClusterKey]]:
-    """Give the clusters that a Gateway needs, by their names, each with the Gateway's key."""
+    """Return the clusters of a Gateway by name, each with the Gateway's key."""
     return ask(_clusters, key).groups
 
 
@@ -92,7 +92,7 @@ def _of_gateway(gateway: Key, named: Named, _: object) -> tuple[Key, ClusterKey]
 
 
 def services(ask: Ask, key: Key) -> Table[tuple[str, str], bool]:
-    """Give the Services that a Gateway's routes refer to, as the keys of a table."""
+    """Return the Services that a Gateway's routes refer to, as the keys of a table."""
     return ask(_services, key).groups
 
 
@@ -105,30 +105,36 @@ def _services_of(_: None, __: Name, needs: Needs) -> Iterable[tuple[str, str]]:
 
 
 def users(ask: Ask, service: tuple[str, str]) -> tuple[Key, ...]:
-    """Give the Gateways whose routes refer to a Service, sorted."""
-    naming = ask.read(routes_by_service(*service))
-    found = {each.gateway for route in naming for each in ask(parent_results, route)}
-    return tuple(sorted(owner for owner in found if service in ask(services, owner)))
+    """Return the Gateways whose routes refer to a Service, sorted."""
+    referring = ask.read(routes_by_service(*service))
+    owners = {each.gateway for route in referring for each in ask(parent_results, route)}
+    return tuple(sorted(owner for owner in owners if service in ask(services, owner)))
 
 
 def secrets(ask: Ask, key: Key) -> tuple[SecretFile, ...]:
-    """Give the secrets that a Gateway's routes need, sorted by name, each once."""
+    """Return the secrets of a Gateway's routes, sorted by name, without duplicates."""
     needs = ask(gateway_needs, key)
-    found = {each.name: each for name in ask(_special, key).groups for each in needs[name].secrets}
+    found = {
+        each.name: each
+        for name in ask(_with_secrets_or_snippets, key).groups
+        for each in needs[name].secrets
+    }
     return tuple(found[name] for name in sorted(found))
 
 
 def snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
-    """Give the snippets for the contexts around all servers, each once, in the routes' order."""
+    """Return the ``main`` and ``http`` snippets of routes, in their order, without duplicates."""
     needs = ask(gateway_needs, key)
-    found = (each for name in ask(_special, key).groups for each in needs[name].snippets)
+    found = (
+        each for name in ask(_with_secrets_or_snippets, key).groups for each in needs[name].snippets
+    )
     return tuple(dict.fromkeys(found))
 
 
-def _special(ask: Ask, key: Key) -> Grouping[None, Name, Needs, Name, bool]:
-    """Give the names that need secrets or snippets, which few do."""
-    return group_by(ask.last(), ask(gateway_needs, key), _special_of, presence, None)
+def _with_secrets_or_snippets(ask: Ask, key: Key) -> Grouping[None, Name, Needs, Name, bool]:
+    """Return the hostnames that have secrets or snippets. They are few."""
+    return group_by(ask.last(), ask(gateway_needs, key), _if_secrets_or_snippets, presence, None)
 
 
-def _special_of(_: None, name: Name, needs: Needs) -> Iterable[Name]:
+def _if_secrets_or_snippets(_: None, name: Name, needs: Needs) -> Iterable[Name]:
     return [name] if needs.secrets or needs.snippets else []

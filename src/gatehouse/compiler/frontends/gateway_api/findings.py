@@ -1,4 +1,4 @@
-"""Findings: what is to be said of an object, and how it becomes a condition."""
+"""Findings about objects, and the conditions that they become."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NGINX = "gateway.nginx.org/"
 
 
 class Reason(enum.Enum):
-    """Every reason that a condition can have: (condition type, status, reason)."""
+    """Reasons of conditions, as (condition type, status, reason)."""
 
     ACCEPTED = ("Accepted", True, "Accepted")
     SUPPORTED_VERSION = ("SupportedVersion", True, "SupportedVersion")
@@ -78,18 +78,18 @@ OPTIONAL = frozenset(
     }
     | {kind for kind, _, reason in (each.value for each in Reason) if reason == "PolicyAffected"}
 )
-"""Types of conditions that are only there when something is to be said."""
+"""Condition types that are present only when a finding has them."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is so, with a message that names object and field."""
+    """A reason and a message that names object and field."""
 
     reason: Reason
     message: str
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition without its time."""
+    """A condition without ``lastTransitionTime``."""
 
     type: str
     status: str = "True"
@@ -98,36 +98,36 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
 
 
-class Said(Protocol):
-    """A finding, of this front end or of one beside it."""
+class AnyFinding(Protocol):
+    """A finding of this front end or of a plug-in."""
 
     @property
     def reason(self) -> enum.Enum:
-        """One of (condition type, status, reason)."""
+        """Enum whose values are (condition type, status, reason)."""
 
     @property
     def message(self) -> str:
-        """Names object and field."""
+        """Message that names object and field."""
 
 
-def condition(finding: Said, generation: int) -> Condition:
-    """Give the condition that says ``finding`` of an object's ``generation``."""
+def condition(finding: AnyFinding, generation: int) -> Condition:
+    """Return the condition for ``finding`` about an object's ``generation``."""
     return _condition(finding.reason, finding.message, generation)
 
 
-def _condition(said: enum.Enum, message: str, generation: int) -> Condition:
-    kind, holds, reason = said.value
+def _condition(reason_value: enum.Enum, message: str, generation: int) -> Condition:
+    kind, holds, reason = reason_value.value
     # 32,768 is the longest message of a Kubernetes condition.
     return Condition(kind, "True" if holds else "False", reason, message[:32768], generation)
 
 
 def conditions(
-    findings: Sequence[Said], defaults: Sequence[Said], generation: int
+    findings: Sequence[AnyFinding], defaults: Sequence[AnyFinding], generation: int
 ) -> tuple[Condition, ...]:
-    """Fold findings into one condition per type; a type nobody found anything of has its default.
+    """Fold findings into one condition per type; types without a finding get their default.
 
-    The first finding of a type gives status and reason; the messages of all with that reason are
-    joined.
+    The first finding of a type sets status and reason. The messages of all findings with that
+    reason are joined.
     """
     first: dict[str, tuple[enum.Enum, str]] = {}
     for finding in (*findings, *defaults):

@@ -1,4 +1,4 @@
-"""Names of headers that a user's object may not have a proxy write or remove. Pure."""
+"""Headers that a user's object must not have a proxy write or remove. No I/O."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ RESERVED = frozenset(
         "upgrade",
     }
 )
-"""In lower case: headers that delimit a message or belong to one connection (RFC 9110, 7.6.1).
+"""Header names in lower case that delimit a message or belong to one connection (RFC 9110, 7.6.1).
 
-A proxy that sends another Content-Length than the body has lets the rest of the body pass for the
-next request of the connection, which may be another user's.
+A proxy that sends a Content-Length that differs from the body's length turns the rest of the body
+into the next request of the connection, which may be another user's.
 """
 
 
 def problem(name: str) -> str:
-    """Return why the header ``name`` may not be changed, or an empty text."""
+    """Return why the header ``name`` must not be changed; empty if it may."""
     if name.lower() not in RESERVED:
         return ""
-    return f"the header {name} belongs to the connection and must not be changed"
+    return f"header {name} belongs to the connection and must not be changed"

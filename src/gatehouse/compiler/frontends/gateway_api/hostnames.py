@@ -1,4 +1,4 @@
-"""Hostnames: exact, wildcard (``*.example.com``, any depth below) or empty for every name. Pure."""
+"""Hostnames: exact, wildcard (``*.example.com``, any depth) or empty for all. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def covers(pattern: str, name: str) -> bool:
-    """Whether every name that ``name`` stands for is also one of ``pattern``'s."""
+    """Return whether ``pattern`` matches every name that ``name`` matches."""
     if not pattern or pattern == name:
         return True
     if not pattern.startswith("*.") or not name:
@@ -15,7 +15,7 @@ def covers(pattern: str, name: str) -> bool:
 
 
 def intersect(listener: str, route: str) -> str | None:
-    """Give the names that both stand for, as a hostname; None if there are none."""
+    """Return the hostname of all names that both match; None if there are none."""
     if covers(listener, route):
         return route
     if covers(route, listener):
@@ -24,7 +24,7 @@ def intersect(listener: str, route: str) -> str | None:
 
 
 def wider(name: str) -> Iterator[str]:
-    """Give the hostnames that stand for more names than ``name``, these included."""
+    """Yield the hostnames that match all names of ``name`` and more."""
     labels = name.removeprefix("*.").split(".") if name else []
     for number in range(1, len(labels)):
         yield f"*.{'.'.join(labels[number:])}"
@@ -33,5 +33,5 @@ def wider(name: str) -> Iterator[str]:
 
 
 def specificity(hostname: str) -> tuple[bool, int]:
-    """Order hostnames: exact before wildcard before empty, longer before shorter (ascending)."""
+    """Return a sort key (ascending): empty, then wildcards, then exact; shorter before longer."""
     return (bool(hostname) and not hostname.startswith("*."), len(hostname))

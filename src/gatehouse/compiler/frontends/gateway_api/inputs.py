@@ -1,4 +1,4 @@
-"""What the front end reads: kinds, index buckets, settings, and what the controller tells it."""
+"""Inputs of the front end: kinds, index buckets, settings, and values that the controller sets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ POLICY_KINDS = (
     "SnippetsPolicy",
 )
 FILTER_KINDS = ("SnippetsFilter", "AuthenticationFilter")
-"""Of the group ``gateway.nginx.org``."""
+"""Kinds of filters in the group ``gateway.nginx.org``."""
 
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
 
@@ -88,7 +88,7 @@ KINDS: tuple[resources.Resource, ...] = (
     resources.SNIPPETS_FILTERS,
     resources.AUTHENTICATION_FILTERS,
 )
-"""The resources to watch."""
+"""Resources to watch."""
 
 REQUIRED_KINDS = (
     resources.NAMESPACES,
@@ -100,11 +100,11 @@ REQUIRED_KINDS = (
     resources.GATEWAYS,
     resources.HTTP_ROUTES,
 )
-"""Those without which nothing is said or served: to go on with half of them would take down what
-data planes serve."""
+"""Resources without which nothing is compiled: partial inputs would remove configuration that data
+planes serve."""
 
 OPTIONAL_KINDS = tuple(each for each in KINDS if each not in REQUIRED_KINDS)
-"""Those that a cluster need not know, such as what its channel of Gateway API lacks."""
+"""Resources whose CRDs may be missing, for example those of another Gateway API channel."""
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -113,47 +113,47 @@ GATEWAYS: Key = ("@gateways",)
 ROUTES: Key = ("@routes",)
 FILTERS: Key = ("@filters",)
 STATUS_SUBJECTS: Key = ("@subjects",)
-"""Whatever may have a status of ours."""
+"""Bucket of all objects whose status the controller may write."""
 
 NGINX = gateway.NGINX_CONTROLLER
 ENVOY = gateway.ENVOY_CONTROLLER
 CONTROLLERS = gateway.CONTROLLERS
-"""The names of controllers that are ours: a GatewayClass chooses its data plane by one of them."""
+"""Controller names that this controller manages. A GatewayClass selects its data plane by them."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Of this controller."""
+    """Settings of the controller."""
 
     bind: Literal["load-balancer", "any"] = "load-balancer"
-    """Listen on the address of the Gateway's Service only, or on every address."""
+    """Listen on the address of the Gateway's Service only, or on all addresses."""
     snippets: bool = False
-    """Whether SnippetsFilters, which are raw configuration, are honoured."""
+    """Allow SnippetsFilters and SnippetsPolicies, which are raw configuration."""
     counter: str = ""
-    """``host:port`` of the counter of limits that span data planes; empty: there is none."""
+    """``host:port`` of the rate limit service for limits shared by data planes; empty for none."""
     usage: UsageReports | None = None
-    """Of data planes with NGINX Plus."""
+    """Usage reports of data planes with NGINX Plus; None for none."""
     workload_overrides: bool = False
-    """Whether a Gateway's own parameters may set every field of ``spec.kubernetes``."""
+    """Allow the parameters of a Gateway to set every field of ``spec.kubernetes``."""
 
 
 SETTINGS_KEY: Key = ("Settings", "", "")
 
 BUNDLE_VERSION = (1, 6)
-"""Major and minor of Gateway API's definitions that this was made for."""
+"""Supported major and minor version of Gateway API's CRDs."""
 
 
 class CRDVersions(msgspec.Struct, frozen=True):
-    """The versions of Gateway API's definitions in the cluster; at :data:`BUNDLE_KEY`."""
+    """Versions of Gateway API's CRDs in the cluster; at :data:`CRD_VERSIONS_KEY`."""
 
     versions: tuple[tuple[str, str], ...] = ()
-    """Name of a definition, and its annotation ``gateway.networking.k8s.io/bundle-version``."""
+    """Name of each CRD with its annotation ``gateway.networking.k8s.io/bundle-version``."""
 
 
 CRD_VERSIONS_KEY: Key = ("Bundle", "", "")
 
 
 class ProgrammedInput(msgspec.Struct, frozen=True):
-    """What is known of a Gateway's data plane; at the key ``("Programming", namespace, name)``."""
+    """State of a Gateway's data plane; at the key ``("Programming", namespace, name)``."""
 
     programmed: bool
     reason: Literal["Pending", "Invalid", "NoResources"] = "Pending"
@@ -161,41 +161,46 @@ class ProgrammedInput(msgspec.Struct, frozen=True):
 
 
 class Unsupported(msgspec.Struct, frozen=True):
-    """What the back end cannot do; at the key ``("Unsupported", namespace, name)`` of a Gateway."""
+    """Unsupported parts of a Gateway's IR; at the key ``("Unsupported", namespace, name)``.
+
+    Reported by the back end.
+    """
 
     routes: tuple[tuple[str, str], ...] = ()
-    """Names as in :class:`gatehouse.compiler.ir.http.Route`, of routes that are not served; such
-    names
-    behind :data:`gatehouse.compiler.ir.http.LEFT_OUT`, of routes that are served without
-    something; or
-    ``port/<number>``, ``policy/…``, ``cluster/…`` and ``edge`` for the whole, ``api/<name>`` or
-    ``api/<name>/…`` of an UpstreamCluster, each with why."""
+    """Names of unsupported parts, each with the reason.
+
+    - a name as in :class:`gatehouse.compiler.ir.http.Route`: the route is not served;
+    - such a name after :data:`gatehouse.compiler.ir.http.LEFT_OUT`: the route is served without
+      some feature;
+    - ``port/<number>``, ``policy/…``, ``cluster/…`` and ``edge``: parts of the whole Gateway;
+    - ``api/<name>`` or ``api/<name>/…``: an UpstreamCluster.
+    """
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """What was fetched; at the key of a :class:`Fetch`."""
+    """Result of a fetch; at the key of its :class:`Fetch`."""
 
     content: bytes = b""
     problem: str = ""
 
 
 class Fetch(msgspec.Struct, frozen=True, order=True):
-    """What the controller is to fetch over HTTPS, and again and again."""
+    """Periodic HTTPS fetch that the controller performs."""
 
     url: str
     trust: str = ""
-    """PEM of the authorities to trust; empty for the system's."""
+    """PEM of trusted CA certificates; empty for the system's."""
     every: float = 300.0
-    """Seconds."""
+    """Interval in seconds."""
 
     @property
     def key(self) -> Key:
-        """Where the result is read."""
+        """Key of the :class:`Fetched`."""
         return ("Fetched", self.url, self.trust)
 
 
 def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
-    """Read an object of one of :data:`KINDS`; never raises."""
+    """Decode an object of one of :data:`KINDS`. Never raises."""
     return meta.decode(VIEWS[kind], raw)
 
 
@@ -227,7 +232,7 @@ def _backends(route: routes.Route) -> Iterable[routes.BackendRef | routes.Backen
 
 
 def routes_by_service(namespace: str, service: str) -> Key:
-    """Give the bucket of the routes that name a Service."""
+    """Return the bucket of the routes that refer to a Service."""
     return ("@referring", namespace, service)
 
 
@@ -252,7 +257,7 @@ def _extension_buckets(value: Any) -> Iterable[Key]:
 
 
 def policies_by_target(kind: str, target: Key) -> Key:
-    """Give the bucket of the policies of a kind that are about an object."""
+    """Return the bucket of the policies of a kind that target an object."""
     return ("@extensions", kind, *target)
 
 
@@ -293,9 +298,9 @@ INDEXES: Mapping[str, tuple[Index, ...]] = {
     "ReferenceGrant": (_grant_buckets,),
     "Service": (_service_buckets,),
 }
-"""The index buckets of each kind, for :class:`gatehouse.query.Snapshot`."""
+"""Index buckets of each kind, for :class:`gatehouse.incremental.query.Snapshot`."""
 
 STATUS_KINDS: tuple[resources.Resource, ...] = tuple(
     each for each in KINDS if _subject_buckets in INDEXES.get(each.kind, ())
 )
-"""Those of which we write statuses."""
+"""Resources whose statuses the controller writes."""

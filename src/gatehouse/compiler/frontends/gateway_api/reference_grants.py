@@ -1,4 +1,4 @@
-"""ReferenceGrants: may an object refer into another namespace? Nobody else reads them."""
+"""ReferenceGrants: permission for references across namespaces. Read only here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gatehouse.incremental.query import Ask
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """A reference across namespaces."""
+    """A reference that may cross namespaces."""
 
     from_group: str
     from_kind: str
@@ -21,7 +21,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 def permitted(ask: Ask, reference: Reference) -> bool:
-    """Whether the reference stays in its namespace or a grant beside its target allows it."""
+    """Return whether a reference stays in its namespace or a ReferenceGrant there allows it."""
     if reference.from_namespace == reference.to_namespace:
         return True
     keys = ask.read(("@grants", reference.to_namespace))

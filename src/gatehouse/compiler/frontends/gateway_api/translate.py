@@ -1,9 +1,10 @@
-"""The build plan: from a Gateway to everything its data plane serves.
+"""Translation of a Gateway and its routes to IR.
 
-1. addresses: a Gateway that must listen on its own address waits for it;
-2. hosts: every route's attachments, folded into hostnames per port (:mod:`hosts`);
-3. virtual hosts: the matches of all routes of one hostname, in the order they are tried; streams;
-4. clusters, certificates and trust bundles: those that are named, and no others.
+1. Addresses: a Gateway that listens only on its own address waits until it has one.
+2. Hostnames: the attachments of all routes, grouped by port and hostname
+  (:mod:`~gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts`).
+3. Virtual hosts: the matches of all routes of a hostname in order of precedence; L4 hosts.
+4. Clusters, certificates and trust bundles: only those that are referred to.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ _PROTOCOLS: dict[str, Literal["TCP", "UDP", "TLS"]] = {"TCP": "TCP", "UDP": "UDP
 
 
 def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
-    """Give what a Gateway's data plane serves; None while it waits for an address, or may not."""
+    """Return the IR of a Gateway.
+
+    None if the Gateway is not managed, waits for an address, or requests an unsupported one.
+    """
     if not ask(is_managed, key):
         return None
     address = ask(bind_address, key)
@@ -76,15 +80,15 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
 
 
 def virtual_host(ask: Ask, host: HostKey) -> VirtualHost:
-    """Merge the routes of one hostname into the order in which they are tried."""
-    found: list[tuple[tuple[bool, int], Ranked]] = []
+    """Return a virtual host with the matches of its routes in order of precedence."""
+    matches: list[tuple[tuple[bool, int], Ranked]] = []
     for route in host.routes:
         named = ask(own_hostname, (route, host.hostname))
         ranked = ask(translate, (route, host.port, host.protocol)).routes
-        found += [((not named[0], -named[1]), item) for item in ranked]
-    # A route that names the host itself goes before one that only covers it.
-    found.sort(key=lambda entry: (entry[0], entry[1].rank))
-    ordered = tuple(_settled(ask, host.gateway, item) for _, item in found)
+        matches += [((not named[0], -named[1]), item) for item in ranked]
+    # A route that names the hostname itself precedes one whose wildcard matches it.
+    matches.sort(key=lambda entry: (entry[0], entry[1].rank))
+    ordered = tuple(_with_settings(ask, host.gateway, item) for _, item in matches)
     listener = ask(serving, (host.gateway, host.listener))
     return VirtualHost(
         host.hostname,
@@ -96,8 +100,8 @@ def virtual_host(ask: Ask, host: HostKey) -> VirtualHost:
     )
 
 
-def _settled(ask: Ask, gateway_key: Key, ranked: Ranked) -> Route:
-    """Give a route with the settings that hold for it, and its Gateway's snippets."""
+def _with_settings(ask: Ask, gateway_key: Key, ranked: Ranked) -> Route:
+    """Return a route with its effective settings and the snippets of its Gateway."""
     route = ranked.route
     settings = ask(effective.route_settings, (gateway_key, ranked.owner))
     more = [each for each in _snippets(ask, gateway_key) if each.context == LOCATION]
@@ -111,7 +115,7 @@ def _snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
 
 
 def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
-    """Say how specific the hostname is by which a route came to serve a virtual host."""
+    """Return the specificity of the route's hostname that matches the virtual host's hostname."""
     route = ask.read(which[0])
     names = [name.lower() for name in route.spec.hostnames] or [""]
     covering = [name for name in names if hostnames.covers(name, which[1])]
@@ -119,7 +123,7 @@ def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
 
 
 def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
-    """Give the HTTP and HTTPS ports of a Gateway, sorted."""
+    """Return the HTTP and HTTPS ports of a Gateway, sorted."""
     hosts = ask.map(virtual_host, ask(virtual_hosts, key))
     return tuple(
         ir.Listener(
@@ -133,7 +137,7 @@ def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
 
 
 def gateway_streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
-    """Give the TLS, TCP and UDP ports of a Gateway, sorted."""
+    """Return the TLS, TCP and UDP ports of a Gateway, sorted."""
     hosts = ask(gateway_stream_hosts, key)
     return tuple(
         ir.L4Listener(port, _PROTOCOLS[protocol], of_port(hosts, port, protocol).values())
@@ -142,12 +146,12 @@ def gateway_streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
 
 
 def gateway_stream_hosts(ask: Ask, key: Key) -> Table[Name, ir.L4Host]:
-    """Give the names of TLS, TCP and UDP ports of a Gateway, with where their connections go."""
+    """Return the L4 hosts of a Gateway's TLS, TCP and UDP ports, by name."""
     return ask.map(stream_host, ask(stream_hosts, key))
 
 
 def stream_host(ask: Ask, host: HostKey) -> ir.L4Host:
-    """Give where the connections of one name go."""
+    """Return the backends of the connections to one hostname."""
     listener = ask(serving, (host.gateway, host.listener))
     route = l4_routes.oldest(ask, host.routes) if host.routes else None
     backends = ask(l4_routes.targets, route).backends if route else ()
@@ -155,35 +159,38 @@ def stream_host(ask: Ask, host: HostKey) -> ir.L4Host:
 
 
 def gateway_clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], Cluster]:
-    """Give every cluster that a Gateway's routes name."""
+    """Return all clusters that a Gateway's routes refer to."""
     return ask.map(gateway_cluster, ask(dependencies.clusters, key))
 
 
 def gateway_cluster(ask: Ask, which: tuple[Key, ClusterKey]) -> Cluster:
-    """Give a cluster as it is for one Gateway."""
-    key, wanted = which
+    """Return a cluster with the settings and the client certificate of a Gateway."""
+    key, cluster_key = which
     common, certificate = ask(parameters.parameters, key), ask(client_certificate, key)
-    made = ask(cluster_ip_backend if common.service_address else cluster, wanted)
-    if common.memory and made.settings.memory is None:
-        settings = msgspec.structs.replace(made.settings, memory=common.memory)
-        made = msgspec.structs.replace(made, settings=settings)
-    if made.tls is not None and isinstance(certificate, ir.Certificate):
-        tls = msgspec.structs.replace(made.tls, certificate=certificate.name)
-        made = msgspec.structs.replace(made, tls=tls)
-    return made
+    result = ask(cluster_ip_backend if common.service_address else cluster, cluster_key)
+    if common.memory and result.settings.memory is None:
+        settings = msgspec.structs.replace(result.settings, memory=common.memory)
+        result = msgspec.structs.replace(result, settings=settings)
+    if result.tls is not None and isinstance(certificate, ir.Certificate):
+        tls = msgspec.structs.replace(result.tls, certificate=certificate.name)
+        result = msgspec.structs.replace(result, tls=tls)
+    return result
 
 
-def secured(ask: Ask, key: Key) -> Grouping[None, Any, Cluster, tuple[str, str], bool]:
-    """Give the names of certificates and trust bundles that clusters use, in pairs."""
-    return group_by(ask.last(), ask(gateway_clusters, key), _security_of, presence, None)
+def cluster_credentials(ask: Ask, key: Key) -> Grouping[None, Any, Cluster, tuple[str, str], bool]:
+    """Return the (certificate, trust bundle) names that clusters use."""
+    return group_by(ask.last(), ask(gateway_clusters, key), _credentials_of, presence, None)
 
 
-def _security_of(_: None, __: object, made: Cluster) -> Iterable[tuple[str, str]]:
-    return [(made.tls.certificate, made.tls.trust)] if made.tls is not None else []
+def _credentials_of(_: None, __: object, cluster: Cluster) -> Iterable[tuple[str, str]]:
+    return [(cluster.tls.certificate, cluster.tls.trust)] if cluster.tls is not None else []
 
 
 def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
-    """Give the certificate that a Gateway shows to its backends, or why it has none to show."""
+    """Return the certificate that a Gateway presents to backends, or why it cannot be used.
+
+    None if ``spec.tls.backend.clientCertificateRef`` is not set.
+    """
     found = ask.read(key)
     if not isinstance(found, gateway.Gateway):
         return None
@@ -192,50 +199,52 @@ def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
 
 
 def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
-    """Give every certificate that a Gateway's listeners or clusters use, sorted."""
+    """Return all certificates of a Gateway's listeners and clusters, sorted by name."""
     found = {
         each.name: each
         for state in ask(listening.listeners, key)
-        if state.served and state.shape.protocol in (*HTTP, *STREAMS)
+        if state.served and state.spec.protocol in (*HTTP, *STREAMS)
         for each in state.certificates
     }
     own = ask(client_certificate, key)
-    if isinstance(own, ir.Certificate) and any(name for name, _ in ask(secured, key).groups):
+    if isinstance(own, ir.Certificate) and any(
+        name for name, _ in ask(cluster_credentials, key).groups
+    ):
         found[own.name] = own
     return tuple(found[name] for name in sorted(found))
 
 
 def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
-    """Give every trust bundle that a Gateway's ports or clusters use, sorted."""
+    """Return all trust bundles of a Gateway's ports and clusters, sorted by name."""
     found: dict[str, ir.TrustBundle] = {}
     for port, protocol in ask(ports, (key, HTTP)):
         if protocol == "HTTPS":
             bundle, _ = ask(frontend_tls.client_trust, (key, port))
             if bundle is not None:
                 found[bundle.name] = bundle
-    wanted = {name for _, name in ask(secured, key).groups}
-    for policy in ask(gateway_policies, key).groups if wanted else ():
+    needed = {name for _, name in ask(cluster_credentials, key).groups}
+    for policy in ask(gateway_policies, key).groups if needed else ():
         trusted = ask(backend_tls.resolve, policy).trust
-        if trusted is not None and trusted.name in wanted:
+        if trusted is not None and trusted.name in needed:
             found[trusted.name] = trusted
     return tuple(found[name] for name in sorted(found))
 
 
 def shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
-    """Give the snippets outside of any server, of the Gateway's and the routes' own."""
+    """Return the ``main`` and ``http`` snippets of a Gateway and its routes."""
     own = [each for each in _snippets(ask, key) if each.context in ("main", "http")]
     return tuple(dict.fromkeys((*own, *ask(dependencies.snippets, key))))
 
 
 def gateway_policies(ask: Ask, key: Key) -> Grouping[None, Any, Key, Key, bool]:
-    """Give the BackendTLSPolicies in force behind a Gateway."""
+    """Return the effective BackendTLSPolicies of a Gateway's clusters."""
     found = ask.map(_policy, ask(dependencies.clusters, key))
-    return group_by(ask.last(), found, _itself, presence, None)
+    return group_by(ask.last(), found, _identity, presence, None)
 
 
 def _policy(ask: Ask, which: tuple[Key, ClusterKey]) -> Key | None:
     return ask(backend_tls_policy, which[1])
 
 
-def _itself(_: None, __: object, policy: Key) -> Iterable[Key]:
+def _identity(_: None, __: object, policy: Key) -> Iterable[Key]:
     return [policy]

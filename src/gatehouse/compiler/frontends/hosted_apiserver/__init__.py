@@ -1,11 +1,10 @@
-"""HostedAPIServers: kube-apiservers of many clusters behind one load balancer, by L4 alone.
+"""Front end for HostedAPIServers: kube-apiservers of many clusters behind one L4 load balancer.
 
-Reading order: :mod:`inputs` (what is read, and what one object wants), :mod:`claims` (whose a name,
-an address or a Service is that several want), :mod:`exposure` (which listeners of which Gateways an
-object attaches to), :mod:`assemble` (what a Gateway serves of them, beside its routes),
-:mod:`status` and :mod:`dns`. "Another object has the name": :mod:`claims`. "It is in no listener":
-:mod:`exposure`. Gateways, listeners, Services and endpoints are those of the Gateway API's front
-end. Never here: I/O, clocks, anything that knows a proxy.
+Reading order: :mod:`inputs` (kinds, and the spec in normal form), :mod:`claims` (conflicts between
+objects), :mod:`attachment` (listeners that an object attaches to), :mod:`translate` (the IR of a
+Gateway), :mod:`status` and :mod:`dns`. "Another object has the hostname": :mod:`claims`. "It
+attaches to no listener": :mod:`attachment`. Gateways, listeners, Services and endpoints are those
+of the front end of Gateway API. Never here: I/O, clocks, anything that knows a proxy.
 """
 
 from gatehouse.compiler.frontends.hosted_apiserver.attachment import gateways_of

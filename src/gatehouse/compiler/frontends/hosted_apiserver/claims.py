@@ -1,13 +1,14 @@
-"""Whose a host, an address or a Service is that several want: the oldest object has it.
+"""Conflict resolution between HostedAPIServers: the oldest object wins.
 
-An object that does not have all that it claims is not served at all: nobody is half exposed.
+Hostnames, advertised addresses and Service ports are exclusive. An object that lost one of them is
+not served at all, so that no object is served in part.
 """
 
 from __future__ import annotations
 
 from gatehouse.apis import hosted_api_servers as api
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.hosted_apiserver.inputs import Wanted, claims, wanted
+from gatehouse.compiler.frontends.hosted_apiserver.inputs import ParsedSpec, claims, parse_spec
 from gatehouse.incremental.query import Ask, Key
 
 _FIELDS = {
@@ -17,28 +18,28 @@ _FIELDS = {
 }
 
 
-def accepted_claims(ask: Ask, key: Key) -> Wanted:
-    """Give what an object wants."""
-    return wanted(ask.read(key))
+def parsed_spec(ask: Ask, key: Key) -> ParsedSpec:
+    """Return the parsed spec of an object."""
+    return parse_spec(ask.read(key))
 
 
 def claim_owner(ask: Ask, claim: Key) -> Key:
-    """Give whose something is: the oldest object's, then the first's by name. Empty: nobody's."""
+    """Return the owner of a claim: the oldest object, then the first by name; empty if none."""
     return min(ask.read(claim), key=lambda key: (_created(ask, key), key), default=())
 
 
-def refusal(ask: Ask, key: Key) -> Finding | None:
-    """Say why nothing of an object may be served."""
-    found = ask(accepted_claims, key)
-    if found.problem:
-        return Finding(Reason.POLICY_INVALID, found.problem)
+def rejection(ask: Ask, key: Key) -> Finding | None:
+    """Return why an object is not accepted; None if it is."""
+    parsed = ask(parsed_spec, key)
+    if parsed.problem:
+        return Finding(Reason.POLICY_INVALID, parsed.problem)
     for claim in claims(ask.read(key)):
         other = ask(claim_owner, claim)
         if other not in (key, ()):
             shown = "/".join(claim[1:]) if claim[0] != "@hosted-service" else ":".join(claim[2:])
             message = (
-                f"{_FIELDS[claim[0]]}: {shown} is that of HostedAPIServer {other[1]}/{other[2]},"
-                " which is older"
+                f"{_FIELDS[claim[0]]}: {shown} already used by the older HostedAPIServer"
+                f" {other[1]}/{other[2]}"
             )
             return Finding(Reason.POLICY_CONFLICTED, message)
     return None

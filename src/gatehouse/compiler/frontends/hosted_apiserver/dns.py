@@ -1,4 +1,4 @@
-"""Names of HostedAPIServers in the DNS: all of them lead to the load balancer of their Gateway."""
+"""DNS records of HostedAPIServers, which point to the load balancers of their Gateways."""
 
 from __future__ import annotations
 
@@ -10,35 +10,38 @@ import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis import hosted_api_servers as api
-from gatehouse.compiler.frontends.gateway_api.listeners.addresses import asked, gateway_addresses
-from gatehouse.compiler.frontends.hosted_apiserver.attachment import exposure, gateways_of
-from gatehouse.compiler.frontends.hosted_apiserver.claims import accepted_claims
+from gatehouse.compiler.frontends.gateway_api.listeners.addresses import (
+    gateway_addresses,
+    requested_addresses,
+)
+from gatehouse.compiler.frontends.hosted_apiserver.attachment import attachment_of, gateways_of
+from gatehouse.compiler.frontends.hosted_apiserver.claims import parsed_spec
 from gatehouse.incremental.query import Ask, Key
 
 
 class Record(msgspec.Struct, frozen=True, order=True):
-    """All that a name has of one type."""
+    """All records of one name and type."""
 
     name: str
     type: str
     """``A``, ``AAAA`` or ``CNAME``."""
     targets: tuple[str, ...]
     ttl: int
-    """Seconds."""
+    """TTL in seconds."""
 
 
 class Records(msgspec.Struct, frozen=True):
-    """The records of one HostedAPIServer that wants them published."""
+    """DNS records of one HostedAPIServer with ``spec.dns.publish``."""
 
     records: tuple[Record, ...]
-    """Empty: where it is reached is not known just now, and what was published stays."""
+    """Empty: no target is known now, and the published records stay."""
 
 
 def targets(ask: Ask, gateway: Key) -> tuple[str, ...]:
-    """Give where a Gateway is reached from outside: IP addresses, or a host name if it has none."""
-    wanted = ask(asked, gateway)
+    """Return the external IP addresses of a Gateway, or one hostname if it has none."""
+    requested = ask(requested_addresses, gateway)
     found = [
-        each for each in ask(gateway_addresses, gateway) if not wanted or each in wanted
+        each for each in ask(gateway_addresses, gateway) if not requested or each in requested
     ]  # fmt: skip
     if found:
         return tuple(found)
@@ -51,27 +54,29 @@ def targets(ask: Ask, gateway: Key) -> tuple[str, ...]:
 
 
 def targets_of(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Give where a HostedAPIServer is reached from outside."""
-    outside = {place.gateway for place in ask(exposure, key).places if place.host}
+    """Return the external targets of a HostedAPIServer."""
+    outside = {
+        attached.gateway for attached in ask(attachment_of, key).attachments if attached.host
+    }
     found = [each for gateway in sorted(outside) for each in ask(targets, gateway)]
     return tuple(dict.fromkeys(found))
 
 
 def records(ask: Ask, key: Key) -> Records | None:
-    """Give the records that are to be published for an object; None for none."""
+    """Return the records to publish for an object; None if it publishes none."""
     found = ask.read(key)
     if not isinstance(found, api.HostedAPIServer) or not found.spec.dns.publish:
         return None
     if not ask(gateways_of, key):
         return None
-    made = dns_records_for(
-        ask(accepted_claims, key).hosts, ask(targets_of, key), found.spec.dns.ttl_seconds
+    built = dns_records_for(
+        ask(parsed_spec, key).hosts, ask(targets_of, key), found.spec.dns.ttl_seconds
     )
-    return Records(tuple(made))
+    return Records(tuple(built))
 
 
 def dns_records_for(hosts: Iterable[str], targets: Iterable[str], ttl: int) -> list[Record]:
-    """Give the records by which hosts lead to targets; a name beside addresses is left out."""
+    """Return the records from hosts to targets. Hostnames are ignored if there are addresses."""
     by_type: dict[str, list[str]] = {}
     for each in targets:
         by_type.setdefault(_type(each), []).append(each)
@@ -85,9 +90,10 @@ def dns_records_for(hosts: Iterable[str], targets: Iterable[str], ttl: int) -> l
 
 
 def zone(origin: str, found: Iterable[Record], soa: str = "") -> str:
-    """Write the records of a zone as a master file (RFC 1035, section 5); others are left out.
+    """Return the records of a zone as a master file (RFC 1035, section 5).
 
-    ``soa``: what stands at its top, if it is to be whole.
+    Records of other zones are ignored. ``soa``: SOA record for the top of a complete zone; empty
+    for a fragment.
     """
     origin = origin.lower().strip(".")
     lines = [f"$ORIGIN {origin}.", *([soa] if soa else []), *_lines(origin, found)]
@@ -104,11 +110,12 @@ def _lines(origin: str, found: Iterable[Record]) -> Iterator[str]:
             yield f"{name} {each.ttl} IN {each.type} {shown}"
 
 
-def endpoint(name: tuple[str, str], wanted: Records) -> dict[str, Any] | None:
-    """Give the DNSEndpoint (``externaldns.k8s.io/v1alpha1``) of an object, without its owner; None
-    for one that stays as it is.
+def endpoint(name: tuple[str, str], desired: Records) -> dict[str, Any] | None:
+    """Return the DNSEndpoint of an object (``externaldns.k8s.io/v1alpha1``), without its owner.
+
+    None if there are no records: the existing DNSEndpoint stays unchanged.
     """
-    if not wanted.records:
+    if not desired.records:
         return None
     return {
         "apiVersion": "externaldns.k8s.io/v1alpha1",
@@ -126,7 +133,7 @@ def endpoint(name: tuple[str, str], wanted: Records) -> dict[str, Any] | None:
                     "recordTTL": each.ttl,
                     "targets": list(each.targets),
                 }
-                for each in wanted.records
+                for each in desired.records
             ]
         },
     }

@@ -1,4 +1,4 @@
-"""What is read, and what one HostedAPIServer wants: its values in normal form, or what is wrong."""
+"""Inputs of the front end: kinds, index buckets, and the spec of an object in normal form."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from gatehouse.incremental.query import Index, Key
 
 KIND = "HostedAPIServer"
 KINDS: tuple[resources.Resource, ...] = (resources.HOSTED_API_SERVERS,)
-"""The resources to watch."""
+"""Resources to watch."""
 
 HOSTED: Key = ("@hosted",)
-"""All of them."""
+"""Bucket of all HostedAPIServers."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What an object wants, in normal form."""
+class ParsedSpec(msgspec.Struct, frozen=True):
+    """Parsed spec of a HostedAPIServer."""
 
     hosts: tuple[str, ...] = ()
-    """Lower case, without a dot at the end, distinct, in the object's order."""
+    """Hostnames in lower case without trailing dot, distinct, in the object's order."""
     address: str = ""
-    """IPv4 or IPv6 in canonical text; empty for none."""
+    """Advertised IPv4 or IPv6 address in canonical text; empty for none."""
     port: int = 443
     sources: tuple[str, ...] = ()
-    """CIDR ranges, sorted and distinct."""
+    """Allowed source ranges (CIDR), sorted and distinct; empty for all."""
     problem: str = ""
-    """Names the field and says what is wrong; nothing is served then."""
+    """Field path and problem; empty if the spec is valid. An invalid object is not served."""
 
 
 class InvalidFieldError(ValueError):
-    """A value that cannot be."""
+    """An invalid field; the message has its path."""
 
 
 def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
-    """Read an object; never raises."""
+    """Decode an object. Never raises."""
     assert kind == KIND
     return meta.decode(api.HostedAPIServer, raw)
 
 
-def wanted(found: Any) -> Wanted:
-    """Give what an object wants."""
+def parse_spec(found: Any) -> ParsedSpec:
+    """Return the parsed spec of an object."""
     if isinstance(found, meta.Malformed):
-        return Wanted(problem=found.message)
+        return ParsedSpec(problem=found.message)
     if not isinstance(found, api.HostedAPIServer):
-        return Wanted()
+        return ParsedSpec()
     spec = found.spec
     if not spec.hosts:
-        return Wanted(problem="spec.hosts: none is given")
+        return ParsedSpec(problem="spec.hosts: must not be empty")
     try:
         hosts = tuple(dict.fromkeys(map(_host, range(len(spec.hosts)), spec.hosts)))
         address, port = _advertised(spec)
         sources = {
             _source(number, each) for number, each in enumerate(spec.allowed_sources)
         }  # fmt: skip
-        return Wanted(hosts, address, port, tuple(sorted(sources)))
+        return ParsedSpec(hosts, address, port, tuple(sorted(sources)))
     except InvalidFieldError as error:
-        return Wanted(problem=str(error))
+        return ParsedSpec(problem=str(error))
 
 
 def _host(number: int, text: str) -> str:
@@ -73,13 +73,13 @@ def _host(number: int, text: str) -> str:
     where = f"spec.hosts[{number}]: {text!r}"
     if "*" in name:
         raise InvalidFieldError(
-            f"{where}: wildcards are not served: each name leads to one cluster"
+            f"{where}: wildcards are not supported: each hostname leads to one cluster"
         )
     labels = name.split(".")
     if len(name) > 253 or len(labels) < 2 or not all(map(_LABEL.fullmatch, labels)):
-        raise InvalidFieldError(f"{where} is no host name with a domain")
+        raise InvalidFieldError(f"{where} must be a hostname with a domain")
     if labels[-1].isdigit():
-        raise InvalidFieldError(f"{where} is an address, not a name")
+        raise InvalidFieldError(f"{where} must be a hostname, not an IP address")
     return name
 
 
@@ -90,13 +90,15 @@ def _advertised(spec: api.Spec) -> tuple[str, int]:
     try:
         address = ipaddress.ip_address(spec.advertise_address)
     except ValueError as error:
-        raise InvalidFieldError(f"{where} is no IP address") from error
+        raise InvalidFieldError(f"{where} must be an IP address") from error
     if address.is_unspecified or address.is_multicast or getattr(address, "scope_id", None):
-        raise InvalidFieldError(f"{where} is not the address of one server")
+        raise InvalidFieldError(f"{where} must be a unicast address without zone")
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        raise InvalidFieldError(f"{where}: IPv4 is to be written as IPv4")
+        raise InvalidFieldError(f"{where} must be written as an IPv4 address")
     if not 0 < spec.advertise_port < 65536:
-        raise InvalidFieldError(f"spec.advertisePort: {spec.advertise_port} is no port")
+        raise InvalidFieldError(
+            f"spec.advertisePort: {spec.advertise_port} must be from 1 to 65535"
+        )
     return str(address), spec.advertise_port
 
 
@@ -105,26 +107,26 @@ def _source(number: int, text: str) -> str:
         return str(ipaddress.ip_network(text, strict=False))
     except ValueError as error:
         raise InvalidFieldError(
-            f"spec.allowedSources[{number}]: {text!r} is neither an address nor a range"
+            f"spec.allowedSources[{number}]: {text!r} must be an IP address or CIDR range"
         ) from error
 
 
 def claims(found: Any) -> Iterator[Key]:
-    """Give what an object wants to have for itself, each as the bucket of all that want it."""
+    """Yield what an object claims exclusively, each as the bucket of all objects that claim it."""
     if not isinstance(found, api.HostedAPIServer):
         return
-    known = wanted(found)
-    for host in known.hosts:
+    parsed = parse_spec(found)
+    for host in parsed.hosts:
         yield ("@hosted-host", host)
-    if known.address:
-        yield ("@hosted-address", known.address)
+    if parsed.address:
+        yield ("@hosted-address", parsed.address)
     service = found.spec.service
-    if not known.problem:
+    if not parsed.problem:
         yield ("@hosted-service", found.metadata.namespace, service.name, str(service.port))
 
 
 def of_gateway(gateway: Key) -> Key:
-    """Give the bucket of those that name a Gateway."""
+    """Return the bucket of the objects that name a Gateway."""
     return ("@hosted-of", *gateway[1:])
 
 
@@ -138,4 +140,4 @@ def _buckets(found: Any) -> Iterable[Key]:
 
 
 INDEXES: Mapping[str, tuple[Index, ...]] = {KIND: (_buckets,)}
-"""The index buckets, for :class:`gatehouse.query.Snapshot`."""
+"""Index buckets, for :class:`gatehouse.incremental.query.Snapshot`."""

@@ -1,4 +1,4 @@
-"""What is said of a HostedAPIServer in its status."""
+"""Status of a HostedAPIServer."""
 
 from __future__ import annotations
 
@@ -10,75 +10,75 @@ import msgspec
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput
 from gatehouse.compiler.frontends.gateway_api.status.merge import conditions as merged_conditions
-from gatehouse.compiler.frontends.hosted_apiserver.attachment import exposure, gateways_of
-from gatehouse.compiler.frontends.hosted_apiserver.claims import accepted_claims
+from gatehouse.compiler.frontends.hosted_apiserver.attachment import attachment_of, gateways_of
+from gatehouse.compiler.frontends.hosted_apiserver.claims import parsed_spec
 from gatehouse.compiler.frontends.hosted_apiserver.dns import targets_of
 from gatehouse.compiler.frontends.hosted_apiserver.translate import passthrough_cluster
 from gatehouse.incremental.query import Ask, Key
 
 
 class HostedStatus(msgspec.Struct, frozen=True, tag=True):
-    """The wanted status, before times and others' entries."""
+    """Desired status, without times and entries of other controllers."""
 
     conditions: tuple[Condition, ...]
     hosts: tuple[str, ...] = ()
-    """As they are served."""
+    """Served hostnames."""
     addresses: tuple[str, ...] = ()
-    """To be put into the DNS: IP addresses, or host names."""
+    """DNS targets of the hostnames: IP addresses, or hostnames."""
     ready: int = 0
-    """Endpoints that are ready."""
+    """Number of ready endpoints."""
 
 
 def status(ask: Ask, key: Key) -> HostedStatus | None:
-    """Give the wanted status of an object; None for one that is gone."""
+    """Return the desired status of an object; None if it does not exist."""
     found = ask.read(key)
     if found is None:
         return None
-    exposed = ask(exposure, key)
-    said = (*exposed.findings, _programmed(ask, key))
+    attachment = ask(attachment_of, key)
+    findings = (*attachment.findings, _programmed(ask, key))
     defaults = (Finding(Reason.RESOLVED, "all references are resolved"),)
-    known = conditions(said, defaults, found.metadata.generation)
-    if not exposed.places:
-        return HostedStatus(known)
+    desired_conditions = conditions(findings, defaults, found.metadata.generation)
+    if not attachment.attachments:
+        return HostedStatus(desired_conditions)
     ready = (
-        len(ask(passthrough_cluster, exposed.cluster).endpoints)
-        if exposed.cluster is not None
+        len(ask(passthrough_cluster, attachment.cluster).endpoints)
+        if attachment.cluster is not None
         else 0
     )
-    hosts = {place.host for place in exposed.places}
-    shown = tuple(host for host in ask(accepted_claims, key).hosts if host in hosts)
-    return HostedStatus(known, shown, ask(targets_of, key), ready)
+    hosts = {attached.host for attached in attachment.attachments}
+    served_hosts = tuple(host for host in ask(parsed_spec, key).hosts if host in hosts)
+    return HostedStatus(desired_conditions, served_hosts, ask(targets_of, key), ready)
 
 
 def _programmed(ask: Ask, key: Key) -> Finding:
     serving = ask(gateways_of, key)
     if not serving:
-        return Finding(Reason.NOT_PROGRAMMED, "it is not accepted, and nothing of it is served")
+        return Finding(Reason.NOT_PROGRAMMED, "not programmed because the object is not accepted")
     for gateway in serving:
         plane = ask.read(("Programming", *gateway[1:]))
         if not isinstance(plane, ProgrammedInput) or not plane.programmed:
-            why = (
+            message = (
                 plane.message
                 if isinstance(plane, ProgrammedInput)
                 else "waiting for the data plane"
             )
             refused = isinstance(plane, ProgrammedInput) and plane.reason == "Invalid"
             reason = Reason.NOT_PROGRAMMED if refused else Reason.PENDING
-            return Finding(reason, f"Gateway {gateway[1]}/{gateway[2]}: {why}")
-    return Finding(Reason.PROGRAMMED, "every data plane confirmed it")
+            return Finding(reason, f"Gateway {gateway[1]}/{gateway[2]}: {message}")
+    return Finding(Reason.PROGRAMMED, "all data planes confirmed the configuration")
 
 
 def merge_status(
-    current: Mapping[str, Any] | None, wanted: HostedStatus, now: str
+    current: Mapping[str, Any] | None, desired: HostedStatus, now: str
 ) -> dict[str, Any] | None:
-    """Give the whole status to write; None when ``current`` says the same. ``now``: RFC 3339."""
+    """Return the whole status to write; None if ``current`` is up to date. ``now``: RFC 3339."""
     before = dict(current or {})
     merged = {
         **before,
-        "conditions": merged_conditions(before.get("conditions"), wanted.conditions, now),
-        "hosts": list(wanted.hosts),
-        "addresses": [_address(each) for each in wanted.addresses],
-        "readyEndpoints": wanted.ready,
+        "conditions": merged_conditions(before.get("conditions"), desired.conditions, now),
+        "hosts": list(desired.hosts),
+        "addresses": [_address(each) for each in desired.addresses],
+        "readyEndpoints": desired.ready,
     }
     return None if merged == before else merged
 

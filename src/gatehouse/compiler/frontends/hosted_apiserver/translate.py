@@ -1,6 +1,7 @@
-"""What a Gateway serves of HostedAPIServers, beside its routes.
+"""Translation of HostedAPIServers to additions to a Gateway's IR.
 
-A name that a TLSRoute has, too, is the HostedAPIServer's: it may have a list of who may come.
+A hostname that a TLSRoute also has belongs to the HostedAPIServer, because its list of allowed
+sources must not be bypassed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 from gatehouse.compiler.frontends.contribution import Contribution
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Listener
 from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import Name, of_port
-from gatehouse.compiler.frontends.gateway_api.listeners.listeners import shapes
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import listener_specs
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROXY_PROTOCOL
 from gatehouse.compiler.frontends.gateway_api.listeners.trusted_proxies import trusted
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import ClusterKey, cluster
@@ -21,8 +22,8 @@ from gatehouse.compiler.frontends.gateway_api.translate import (
     gateway_stream_hosts,
     gateway_streams,
 )
-from gatehouse.compiler.frontends.hosted_apiserver.attachment import Exposure, exposure
-from gatehouse.compiler.frontends.hosted_apiserver.claims import accepted_claims
+from gatehouse.compiler.frontends.hosted_apiserver.attachment import HostedAttachment, attachment_of
+from gatehouse.compiler.frontends.hosted_apiserver.claims import parsed_spec
 from gatehouse.compiler.frontends.hosted_apiserver.inputs import of_gateway
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster
@@ -31,16 +32,16 @@ from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
 _Named = tuple[str, Key]
-"""A name, and whose it is."""
+"""A hostname and the HostedAPIServer that serves it."""
 
 _Address = tuple[int, str]
 _Cluster = tuple[str, ClusterKey]
 
 
 def with_hosted_apiservers(ask: Ask, key: Key, gateway: ir.Gateway) -> ir.Gateway:
-    """Give a Gateway with the names and clusters of its HostedAPIServers.
+    """Return the IR of a Gateway with the hostnames and clusters of its HostedAPIServers.
 
-    ``gateway``: what its routes make of it.
+    ``gateway``: the IR from its routes.
     """
     if not ask.read(of_gateway(key)):
         return gateway
@@ -52,21 +53,21 @@ def with_hosted_apiservers(ask: Ask, key: Key, gateway: ir.Gateway) -> ir.Gatewa
 
 
 def contribution(ask: Ask, key: Key) -> Contribution:
-    """Give what else is added to a Gateway: its ports for proxies of hosted clusters."""
+    """Return the PROXY protocol listeners for hosted clusters."""
     return Contribution(tunnels=ask(gateway_tunnels, key))
 
 
 def attached(ask: Ask, key: Key) -> dict[Listener, int]:
-    """Count what attached to each listener of a Gateway."""
+    """Return the number of objects attached to each listener of a Gateway."""
     return dict(ask(_counts, key).groups)
 
 
-def _counts(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, Listener, int]:
-    return group_by(ask.last(), ask(_exposed, key), _listeners_of, _count, key)
+def _counts(ask: Ask, key: Key) -> Grouping[Key, Key, HostedAttachment, Listener, int]:
+    return group_by(ask.last(), ask(_hosted_attachments, key), _listeners_of, _count, key)
 
 
-def _listeners_of(gateway: Key, _: Key, found: Exposure) -> Iterable[Listener]:
-    return (each.listener for each in found.places if each.gateway == gateway)
+def _listeners_of(gateway: Key, _: Key, found: HostedAttachment) -> Iterable[Listener]:
+    return (each.listener for each in found.attachments if each.gateway == gateway)
 
 
 def _count(_: Key, __: Listener, owners: tuple[Key, ...]) -> int:
@@ -74,8 +75,10 @@ def _count(_: Key, __: Listener, owners: tuple[Key, ...]) -> int:
 
 
 def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.ProxyProtocolListener, ...]:
-    """Give the ports of a Gateway for proxies of hosted clusters, sorted."""
-    ports = {s.port for s in ask(shapes, key) if s.protocol == PROXY_PROTOCOL and s.accepted}
+    """Return the PROXY protocol listeners of a Gateway, sorted by port."""
+    ports = {
+        s.port for s in ask(listener_specs, key) if s.protocol == PROXY_PROTOCOL and s.accepted
+    }
     proxies = ask(trusted, key)
     if isinstance(proxies, str) or not ports:
         return ()
@@ -86,8 +89,8 @@ def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.ProxyProtocolListener, ...]:
     )
 
 
-def _exposed(ask: Ask, key: Key) -> Table[Key, Exposure]:
-    return ask.map(exposure, ask.read(of_gateway(key)))
+def _hosted_attachments(ask: Ask, key: Key) -> Table[Key, HostedAttachment]:
+    return ask.map(attachment_of, ask.read(of_gateway(key)))
 
 
 def _streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
@@ -103,12 +106,12 @@ def _hosts(ask: Ask, key: Key) -> Union[Name, ir.L4Host]:
     return union(ask.last(), (own, ask(gateway_stream_hosts, key)))
 
 
-def _names(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, Name, _Named]:
-    return group_by(ask.last(), ask(_exposed, key), _names_of, _named, key)
+def _names(ask: Ask, key: Key) -> Grouping[Key, Key, HostedAttachment, Name, _Named]:
+    return group_by(ask.last(), ask(_hosted_attachments, key), _names_of, _named, key)
 
 
-def _names_of(gateway: Key, _: Key, found: Exposure) -> Iterable[Name]:
-    for each in found.places:
+def _names_of(gateway: Key, _: Key, found: HostedAttachment) -> Iterable[Name]:
+    for each in found.attachments:
         if each.gateway == gateway and each.host:
             yield (each.port, "TLS", each.host, each.listener)
 
@@ -119,44 +122,46 @@ def _named(_: Key, name: Name, owners: tuple[Key, ...]) -> _Named:
 
 def _host(ask: Ask, named: _Named) -> ir.L4Host:
     host, owner = named
-    found = ask(exposure, owner)
+    found = ask(attachment_of, owner)
     backends = (ir.L4Backend(cluster_name(found.cluster)),) if found.cluster else ()
-    return ir.L4Host(host, backends, sources=ask(accepted_claims, owner).sources)
+    return ir.L4Host(host, backends, sources=ask(parsed_spec, owner).sources)
 
 
-def _addresses(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, _Address, Key]:
-    return group_by(ask.last(), ask(_exposed, key), _addresses_of, _addressed, key)
+def _addresses(ask: Ask, key: Key) -> Grouping[Key, Key, HostedAttachment, _Address, Key]:
+    return group_by(ask.last(), ask(_hosted_attachments, key), _addresses_of, _first_owner, key)
 
 
-def _addresses_of(gateway: Key, _: Key, found: Exposure) -> Iterable[_Address]:
-    for each in found.places:
+def _addresses_of(gateway: Key, _: Key, found: HostedAttachment) -> Iterable[_Address]:
+    for each in found.attachments:
         if each.gateway == gateway and each.address:
             yield (each.port, each.address)
 
 
-def _addressed(_: Key, __: _Address, owners: tuple[Key, ...]) -> Key:
+def _first_owner(_: Key, __: _Address, owners: tuple[Key, ...]) -> Key:
     return owners[0]
 
 
 def _destination(ask: Ask, owner: Key) -> ir.Destination | None:
-    wanted, found = ask(accepted_claims, owner), ask(exposure, owner)
+    hosted, found = ask(parsed_spec, owner), ask(attachment_of, owner)
     if found.cluster is None:
         return None
     name = cluster_name(found.cluster)
-    return ir.Destination(wanted.address, wanted.port, name, wanted.sources)
+    return ir.Destination(hosted.address, hosted.port, name, hosted.sources)
 
 
 def _clusters(ask: Ask, key: Key) -> Union[_Cluster, Cluster]:
-    own = ask.map(passthrough_cluster, ask(_needed, key).groups)
+    own = ask.map(passthrough_cluster, ask(_clusters_in_use, key).groups)
     return union(ask.last(), (own, ask(gateway_clusters, key)))
 
 
-def _needed(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, _Cluster, ClusterKey]:
-    return group_by(ask.last(), ask(_exposed, key), _clusters_of, _cluster_of, key)
+def _clusters_in_use(
+    ask: Ask, key: Key
+) -> Grouping[Key, Key, HostedAttachment, _Cluster, ClusterKey]:
+    return group_by(ask.last(), ask(_hosted_attachments, key), _clusters_of, _cluster_of, key)
 
 
-def _clusters_of(gateway: Key, _: Key, found: Exposure) -> Iterable[_Cluster]:
-    if found.cluster is not None and any(each.gateway == gateway for each in found.places):
+def _clusters_of(gateway: Key, _: Key, found: HostedAttachment) -> Iterable[_Cluster]:
+    if found.cluster is not None and any(each.gateway == gateway for each in found.attachments):
         yield (cluster_name(found.cluster), found.cluster)
 
 
@@ -165,11 +170,11 @@ def _cluster_of(_: Key, named: _Cluster, __: object) -> ClusterKey:
 
 
 def cluster_name(key: ClusterKey) -> str:
-    """Name the cluster of a Service as it is for HostedAPIServers; routes have another."""
+    """Return the name of a Service's cluster for HostedAPIServers. Routes have another one."""
     return f"h{key.name[1:]}"
 
 
 def passthrough_cluster(ask: Ask, key: ClusterKey) -> Cluster:
-    """Give the cluster of a Service, to which TLS is passed through whatever policies say."""
+    """Return the cluster of a Service for TLS passthrough. BackendTLSPolicies do not apply."""
     found = ask(cluster, key)
     return Cluster(cluster_name(key), found.endpoints, "tcp", settings=found.settings)

@@ -1,14 +1,14 @@
-"""KubeGateway's UpstreamClusters, behind listeners of Gateways (decision 0011).
+"""Front end for KubeGateway's UpstreamClusters, behind listeners of Gateways (decision 0011).
 
-Reading order: :mod:`inputs` (what is read) and :mod:`findings` (what can be said of it),
-:mod:`attaching` (which listeners serve a cluster), :mod:`hosts` (under which names), :mod:`names`,
-:mod:`rules`, :mod:`limits`, :mod:`gates`, :mod:`lifetimes`, :mod:`servers` and :mod:`policies`
-(what the object means; pure functions of it), :mod:`credentials`, :mod:`validity` (whether
-certificates hold by time and name), :mod:`assemble` (the build plan), :mod:`status`,
-:mod:`allocations` (who has how much of limits that data planes share). :mod:`request_info` and
-:mod:`deciding` say what becomes of a request: for `gatehouse explain`, and for tests of what
-decides it in traffic. "My rule does not match": :mod:`names`. Never here: I/O, clocks, anything
-that knows a proxy.
+Reading order: :mod:`inputs` (kinds and index buckets) and :mod:`findings` (reasons of conditions),
+:mod:`attachment` (listeners that serve a cluster), :mod:`hostnames` (its hostnames and conflicts),
+:mod:`name_sets`, :mod:`rules`, :mod:`flow_control`, :mod:`feature_gates`, :mod:`auth_cache_ttls`,
+:mod:`http2_streams`, :mod:`servers` and :mod:`dispatch_policies` (translation of the object's
+fields; pure functions), :mod:`credentials`, :mod:`certificate_validity` (validity by time and
+hostname), :mod:`translate` (the IR of a Gateway), :mod:`status`, :mod:`allocations` (shares of
+limits across data planes). :mod:`dispatch` decides about a single request: for `gatehouse explain`,
+and for tests of proxies. "My rule does not match": :mod:`name_sets`. Never here: I/O, clocks,
+anything that knows a proxy.
 """
 
 from gatehouse.compiler.frontends.upstream_cluster.allocations import (

@@ -1,8 +1,9 @@
-"""RateLimitConditions: who has how much of the limits that data planes share.
+"""RateLimitConditions: the shares that data planes have of common limits.
 
-KubeGateway's limiter keeps one for each cluster and one for each gateway process. The same is told
-here, as far as a control plane knows it: what is used (``requestLevel``, and the ``status`` of a
-process) it does not know; data planes count that (``gatehouse_kube_inflight_requests``).
+KubeGateway's limiter writes one object for each cluster and one for each gateway process. This
+module builds the same objects without the usage (``requestLevel``, and the ``status`` of a
+process), which a control plane does not know; data planes count it
+(``gatehouse_kube_inflight_requests``).
 """
 
 from __future__ import annotations
@@ -28,56 +29,58 @@ from gatehouse.compiler.ir.kube_apiserver import InFlight, TokenBucket
 from gatehouse.incremental.query import Ask, Key
 
 INSTANCE = "proxy.kubegateway.io/ratelimitcondition.instance"
-"""Label with the name of the data plane, as KubeGateway writes it."""
+"""Label with the name of the data plane, as in KubeGateway."""
 
 MAX_PER_DATA_PLANE_OBJECTS = 100
-"""Data planes up to which each has an object of its own."""
+"""Maximum number of data planes that have an object each."""
 
-_LONGEST_NAME, _LONGEST_LABEL = 253, 63
+_MAX_NAME_CHARACTERS, _MAX_LABEL_CHARACTERS = 253, 63
 
 Object = dict[str, Any]
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """How the limits of one UpstreamCluster are spread."""
+    """Shares of the common limits of one UpstreamCluster."""
 
     limits: tuple[LimitAllocation, ...]
-    """Sorted by name, at least one."""
+    """Limits sorted by name, at least one."""
     data_planes: tuple[tuple[str, str], ...]
-    """Namespace and name of those that are connected, sorted."""
+    """Namespace and name of the connected data planes, sorted."""
 
 
 def allocation(ask: Ask, key: Key) -> Allocation | None:
-    """Give how the limits of an UpstreamCluster are spread; None: no limit spans data planes."""
+    """Return the shares of an UpstreamCluster's limits; None if no limit is shared."""
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster):
         return None
-    # Of two schemas with one name the first one counts.
+    # The first of several schemas with one name applies.
     schemas = {each.name: each for each in reversed(found.spec.flow_control.schemas)}
-    wanted = {name: each for name, each in schemas.items() if each.strategy in SPANNING}
-    if not wanted or not feature_gates.read(found.metadata.annotations).spanning:
+    shared = {name: each for name, each in schemas.items() if each.strategy in SPANNING}
+    if not shared or not feature_gates.read(found.metadata.annotations).spanning:
         return None
     planes = ask(data_planes, key)
     counted = bool(ask(settings, "").counter)
     spanning = SharedLimits(gate=True, replicas=len(planes), counter=counted)
     used = (schema.name for schema in ask(request_policy, key).schemas)
-    spreads = (spread(wanted[name], spanning) for name in used if name in wanted)
+    spreads = (spread(shared[name], spanning) for name in used if name in shared)
     limits = tuple(each for each in spreads if each is not None)
     return Allocation(limits, tuple(sorted(planes))) if limits else None
 
 
-def conditions(cluster: str, found: Allocation) -> Mapping[str, Object]:
-    """Give the RateLimitConditions of an UpstreamCluster by name, without their owner."""
-    made = [_state(cluster, found)]
-    if len(found.data_planes) <= MAX_PER_DATA_PLANE_OBJECTS:
-        made += [_instance(cluster, ".".join(each), found.limits) for each in found.data_planes]
-    return {each["metadata"]["name"]: each for each in made}
+def conditions(cluster: str, shares: Allocation) -> Mapping[str, Object]:
+    """Return the RateLimitConditions of an UpstreamCluster by name, without their owner."""
+    objects = [_state(cluster, shares)]
+    if len(shares.data_planes) <= MAX_PER_DATA_PLANE_OBJECTS:
+        objects += [
+            _instance(cluster, ".".join(each), shares.limits) for each in shares.data_planes
+        ]
+    return {each["metadata"]["name"]: each for each in objects}
 
 
-def _state(cluster: str, found: Allocation) -> Object:
-    """What there is of each limit, and what of it is given out."""
-    spec = [_item(each.name, each.whole) for each in found.limits]
-    status = [_item(each.name, _given(each, len(found.data_planes))) for each in found.limits]
+def _state(cluster: str, shares: Allocation) -> Object:
+    """Return the object with the total of each limit and the sum of its shares."""
+    spec = [_item(each.name, each.whole) for each in shares.limits]
+    status = [_item(each.name, _given(each, len(shares.data_planes))) for each in shares.limits]
     return {
         **_head(f"{cluster}.state", {}),
         "spec": {"upstreamCluster": cluster, "limitItemConfigurations": spec},
@@ -86,9 +89,9 @@ def _state(cluster: str, found: Allocation) -> Object:
 
 
 def _instance(cluster: str, instance: str, limits: Iterable[LimitAllocation]) -> Object:
-    """What one data plane may use."""
+    """Return the object with the shares of one data plane."""
     items = [{**_item(each.name, each.share), "strategy": each.strategy} for each in limits]
-    labels = {INSTANCE: instance} if len(instance) <= _LONGEST_LABEL else {}
+    labels = {INSTANCE: instance} if len(instance) <= _MAX_LABEL_CHARACTERS else {}
     return {
         **_head(f"{cluster}.{instance}", labels),
         "spec": {
@@ -100,9 +103,9 @@ def _instance(cluster: str, instance: str, limits: Iterable[LimitAllocation]) ->
 
 
 def _head(name: str, labels: Mapping[str, str]) -> Object:
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _MAX_NAME_CHARACTERS:
         digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-        name = f"{name[: _LONGEST_NAME - 17].rstrip('.-')}-{digest}"
+        name = f"{name[: _MAX_NAME_CHARACTERS - 17].rstrip('.-')}-{digest}"
     resource = resources.RATE_LIMIT_CONDITIONS
     labels = {"app.kubernetes.io/managed-by": "gatehouse", **labels}
     return {

@@ -1,4 +1,4 @@
-"""Which listeners serve an UpstreamCluster: all of the protocol, or those of named Gateways."""
+"""Attachment of UpstreamClusters to listeners of the protocol, at all or at named Gateways."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import msgspec
 
 from gatehouse.apis import upstream_clusters as api
 from gatehouse.compiler.frontends.gateway_api.classes import gateways, is_managed
-from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerSpec, shapes
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import (
+    ListenerSpec,
+    listener_specs,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import KUBE_APISERVER
 from gatehouse.compiler.frontends.upstream_cluster.inputs import CLUSTERS
 from gatehouse.incremental.query import Ask, Key
@@ -14,15 +17,15 @@ from gatehouse.incremental.table import Table
 
 
 class Named(msgspec.Struct, frozen=True):
-    """What the annotation of an object says."""
+    """Parsed annotation with Gateways."""
 
     gateways: tuple[Key, ...] | None = None
-    """None: all that there are."""
+    """The named Gateways; None for all."""
     problems: tuple[str, ...] = ()
 
 
 def named(ask: Ask, key: Key) -> Named:
-    """Read the annotation with the Gateways of an UpstreamCluster."""
+    """Parse the annotation with the Gateways of an UpstreamCluster."""
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster) or api.GATEWAYS not in found.metadata.annotations:
         return Named()
@@ -32,21 +35,21 @@ def named(ask: Ask, key: Key) -> Named:
         if slash and namespace and name and "/" not in name:
             gateways.append(("Gateway", namespace, name))
         elif part.strip():
-            problems.append(f"annotation {api.GATEWAYS}: {part.strip()!r} is not namespace/name")
+            problems.append(f"annotation {api.GATEWAYS}: {part.strip()!r} must be namespace/name")
     return Named(tuple(dict.fromkeys(gateways)), tuple(problems))
 
 
 def listeners(ask: Ask, gateway: Key) -> tuple[ListenerSpec, ...]:
-    """Give the listeners of a Gateway that serve UpstreamClusters."""
+    """Return the listeners of a Gateway that serve UpstreamClusters."""
     return tuple(
-        shape
-        for shape in ask(shapes, gateway)
-        if shape.protocol == KUBE_APISERVER and shape.accepted and "UpstreamCluster" in shape.kinds
+        spec
+        for spec in ask(listener_specs, gateway)
+        if spec.protocol == KUBE_APISERVER and spec.accepted and "UpstreamCluster" in spec.kinds
     )
 
 
 def serving(ask: Ask, _: str = "") -> Table[Key, Key]:
-    """Give the Gateways with such a listener."""
+    """Return the managed Gateways with a listener that serves UpstreamClusters."""
     return ask.map(_serving, ask(gateways, ""))
 
 
@@ -55,38 +58,38 @@ def _serving(ask: Ask, key: Key) -> Key | None:
 
 
 def serves(ask: Ask, gateway: Key) -> bool:
-    """Whether a Gateway of ours has such a listener."""
+    """Return whether a Gateway is managed and has a listener that serves UpstreamClusters."""
     return bool(ask(is_managed, gateway) and ask(listeners, gateway))
 
 
 def gateways_of(ask: Ask, key: Key) -> tuple[Key, ...]:
-    """Give the Gateways that serve an UpstreamCluster, sorted."""
+    """Return the Gateways that serve an UpstreamCluster, sorted."""
     if not isinstance(ask.read(key), api.UpstreamCluster):
         return ()
-    wanted = ask(named, key).gateways
-    if wanted is not None:
-        return tuple(sorted(each for each in wanted if ask(serves, each)))
+    named_gateways = ask(named, key).gateways
+    if named_gateways is not None:
+        return tuple(sorted(each for each in named_gateways if ask(serves, each)))
     return tuple(ask(serving, ""))
 
 
 def clusters_of(ask: Ask, gateway: Key) -> tuple[Key, ...]:
-    """Give the UpstreamClusters that attach to a Gateway, sorted."""
+    """Return the UpstreamClusters that attach to a Gateway, sorted."""
     return tuple(key for key in ask.read(CLUSTERS) if gateway in ask(gateways_of, key))
 
 
 def problems(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Say what is wrong with the Gateways that an object names."""
+    """Return the problems of the Gateways that an object names."""
     found = ask(named, key)
     missing = [each for each in found.gateways or () if not ask(serves, each)]
-    said = [
-        f"annotation {api.GATEWAYS}: Gateway {each[1]}/{each[2]} has no listener of protocol "
-        f"{KUBE_APISERVER} that takes UpstreamClusters"
+    unserved = [
+        f"annotation {api.GATEWAYS}: Gateway {each[1]}/{each[2]} has no listener with protocol "
+        f"{KUBE_APISERVER} that allows UpstreamClusters"
         for each in missing
     ]
-    return (*found.problems, *said)
+    return (*found.problems, *unserved)
 
 
 def attached(ask: Ask, gateway: Key) -> dict[tuple[Key, str], int]:
-    """Count the UpstreamClusters on each listener of a Gateway and its ListenerSets."""
+    """Return the number of UpstreamClusters on each listener of a Gateway and its ListenerSets."""
     count = len(ask(clusters_of, gateway)) if ask(listeners, gateway) else 0
-    return {shape.key: count for shape in ask(listeners, gateway)}
+    return {spec.key: count for spec in ask(listeners, gateway)}

@@ -1,4 +1,4 @@
-"""Annotations that say for how long answers of a cluster about its users are kept."""
+"""Annotations with the TTLs of cached authentication and authorization results."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ FIELDS = {
     "authorization-cache-authorized-ttl": "allowed_for",
     "authorization-cache-unauthorized-ttl": "denied_for",
 }
-"""Fields of :class:`~gatehouse.compiler.ir.kube_apiserver.Identity` by the names of
-KubeGateway's flags, which
-begin with ``--proxy-`` there."""
+"""Fields of :class:`~gatehouse.compiler.ir.kube_apiserver.AuthCacheTTLs` by annotation name.
+
+The names are those of KubeGateway's flags, without the prefix ``--proxy-``.
+"""
 
 MAX_TTL_SECONDS = 3600.0
-"""Seconds: nobody whose rights were taken back is to have them for longer."""
+"""Maximum TTL in seconds: withdrawn rights must not stay effective for longer."""
 
 
-class Lifetimes(msgspec.Struct, frozen=True):
-    """What the annotations of an object say."""
+class ParsedTTLs(msgspec.Struct, frozen=True):
+    """Parsed annotations."""
 
     identity: AuthCacheTTLs = AuthCacheTTLs()
     problems: tuple[str, ...] = ()
 
 
-def read(annotations: Mapping[str, str]) -> Lifetimes:
-    """Read the annotations; what is missing or wrong is as by default."""
+def read(annotations: Mapping[str, str]) -> ParsedTTLs:
+    """Parse the annotations. A missing or invalid TTL has its default."""
     problems: list[str] = []
     given: dict[str, float] = {}
     for name, field in FIELDS.items():
@@ -45,6 +46,6 @@ def read(annotations: Mapping[str, str]) -> Lifetimes:
             given[field] = seconds
             continue
         default = f"{getattr(AuthCacheTTLs(), field):g}s"
-        why = f"{text!r} is no duration from 0s to 1h, such as 10m; it is {default}"
+        why = f"{text!r} must be a duration from 0s to 1h, such as 10m; using {default}"
         problems.append(f"annotation {PREFIX}{name}: {why}")
-    return Lifetimes(msgspec.structs.replace(AuthCacheTTLs(), **given), tuple(problems))
+    return ParsedTTLs(msgspec.structs.replace(AuthCacheTTLs(), **given), tuple(problems))

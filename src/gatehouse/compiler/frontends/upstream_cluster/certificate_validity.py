@@ -1,7 +1,7 @@
-"""Whether certificates hold: their time, and the names that clients verify them by.
+"""Validity of certificates by time and by hostname.
 
-One that does not is shown all the same, which beats nothing; the status tells of it. What time it
-is is an input: the controller says of each moment whether it has passed.
+An invalid certificate is still presented, because that is better than none; the status reports it.
+The current time is an input: the controller sets for each point in time whether it has passed.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from gatehouse.compiler.frontends.upstream_cluster.inputs import passed
 from gatehouse.incremental.query import Ask
 
 MAX_LISTED_NAMES = 5
-"""Names that a message lists."""
+"""Maximum number of names in a message."""
 
 
 class Leaf(msgspec.Struct, frozen=True):
     """The first certificate of a chain."""
 
     place: str
-    """Where the chain stands: field, or Secret and key."""
+    """Source of the chain: field, or Secret and key."""
     starts: int
-    """Seconds since 1970."""
+    """Start of validity in Unix seconds."""
     ends: int
     names: tuple[str, ...]
     """DNS names of its subjectAltName, in lower case."""
 
 
 def leaf(chain: bytes, place: str) -> Leaf:
-    """Read the first certificate of a PEM chain, which holds one."""
+    """Parse the first certificate of a PEM chain, which must have one."""
     found = x509.load_pem_x509_certificates(chain)[0]
     return Leaf(
         place,
@@ -52,39 +52,41 @@ def _names(certificate: x509.Certificate) -> tuple[str, ...]:
         x509.UnsupportedGeneralNameType,
         ValueError,
     ):
-        # Clients can read no names from it either.
+        # Clients cannot read names from it either.
         return ()
     return tuple(each.lower() for each in found.value.get_values_for_type(x509.DNSName))
 
 
 def covers(names: Collection[str], host: str) -> bool:
-    """Whether one of a certificate's names is a host's (RFC 6125 6.4; ``host``: lower case).
+    """Return whether a certificate's names match a hostname in lower case (RFC 6125 6.4).
 
-    ``*`` stands for exactly one label, the first; the common name for nothing.
+    ``*`` matches exactly one label, the first. The common name is ignored.
     """
     return host in names or f"*.{host.partition('.')[2]}" in names
 
 
 def out_of_time(ask: Ask, leaves: Iterable[Leaf | None]) -> tuple[Finding, ...]:
-    """Tell of certificates that have expired or are not valid yet, all by one reason."""
+    """Return findings about expired or not yet valid certificates, all with one reason."""
     expired, early = [], []
     for each in leaves:
         if each is None:
             continue
         if ask.read(passed(each.ends)) is True:
-            expired.append(f"{each.place}: the certificate expired at {_shown(each.ends - 1)}")
+            expired.append(f"{each.place}: the certificate expired at {_rfc3339(each.ends - 1)}")
         elif ask.read(passed(each.starts)) is False:
-            early.append(f"{each.place}: the certificate is not valid before {_shown(each.starts)}")
+            early.append(
+                f"{each.place}: the certificate is not valid before {_rfc3339(each.starts)}"
+            )
     reason = Reason.CERTIFICATE_EXPIRED if expired else Reason.CERTIFICATE_EARLY
     return tuple(Finding(reason, message) for message in (*expired, *early))
 
 
 def uncovered(found: Leaf, hosts: Iterable[str]) -> tuple[Finding, ...]:
-    """Tell of the hosts for which clients do not take a certificate."""
+    """Return a finding with the hostnames that a certificate does not cover."""
     missing = [host for host in hosts if not covers(found.names, host)]
     if not missing:
         return ()
-    own = f"its names are {_listed(found.names)}" if found.names else "it has no DNS names"
+    own = f"certificate names: {_listed(found.names)}" if found.names else "it has no DNS names"
     message = f"{found.place}: the certificate does not cover {_listed(missing)}; {own}"
     return (Finding(Reason.NAMES_NOT_COVERED, message),)
 
@@ -95,5 +97,5 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(found[:MAX_LISTED_NAMES]) + more
 
 
-def _shown(moment: int) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _rfc3339(timestamp: int) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

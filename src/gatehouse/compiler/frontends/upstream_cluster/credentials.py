@@ -1,8 +1,7 @@
-"""Certificates, authorities and tokens: those that stand in the object, and those in Secrets.
+"""Certificates, CA certificates and tokens, from fields of the object or from Secrets.
 
-What stands in the object goes before what the Secret has of the same. References may lead into any
-namespace, without a ReferenceGrant: the object has no namespace, and who writes it decides where
-all of a cluster's requests go.
+A field overrides the same value of the Secret. References can name any namespace without a
+ReferenceGrant: the object is cluster-scoped, and its author controls all requests of the cluster.
 """
 
 from __future__ import annotations
@@ -28,51 +27,51 @@ _TOKEN = re.compile(rb"[!-~]+")
 
 
 class TLSCredentials(msgspec.Struct, frozen=True):
-    """What is shown to servers, or to clients, and what others are checked by."""
+    """Credentials towards servers, or towards clients."""
 
     certificate: Certificate | None = None
     trust: TrustBundle | None = None
     token: SecretFile | None = None
     findings: tuple[Finding, ...] = ()
     leaf: Leaf | None = None
-    """What is known of the certificate."""
+    """Validity of the certificate; None if there is no certificate."""
     tls: UpstreamTls | None = None
-    """Towards servers only; None: plain text."""
+    """TLS settings towards servers; None for plain text and towards clients."""
     refusal: str = ""
-    """Why servers cannot be spoken to at all."""
+    """Why connections to servers are not possible; empty if they are."""
     checks: bool = False
-    """Towards clients: whether authorities are given here, be they good or not."""
+    """The object has its own CA certificates for clients, valid or not."""
 
 
 class _Source:
-    """The values of one place of the object, each from there or from its Secret."""
+    """Credentials of one section of the object, each from its field or its Secret."""
 
     def __init__(self, ask: Ask, where: str, reference: api.SecretRef | None) -> None:
         self.where = where
         self.findings: list[Finding] = []
         self.leaf: Leaf | None = None
-        """Of the key pair, once that was read."""
+        """Validity of the key pair, once it was parsed."""
         self._reference = reference
         self._secret = self._read(ask, reference) if reference is not None else {}
         self.missing = bool(self.findings)
-        """Whether the Secret cannot be read, so that nobody knows what is in it."""
+        """The Secret cannot be read, so that its contents are unknown."""
 
     def _read(self, ask: Ask, reference: api.SecretRef) -> Mapping[str, str]:
         secret = ask.read(("Secret", reference.namespace, reference.name))
         self._named = f"Secret {reference.namespace}/{reference.name}"
         if isinstance(secret, core.Secret):
             return secret.data
-        why = "does not exist" if secret is None else "cannot be read"
+        why = "not found" if secret is None else "is invalid"
         message = f"{self.where}.secretRef: {self._named} {why}"
         self.findings.append(Finding(Reason.INVALID_CREDENTIALS, message))
         return {}
 
     def has(self, inline: str, key: str) -> bool:
-        """Whether a value is given at all."""
+        """Return whether a value is set."""
         return bool(inline) or key in self._secret
 
     def value(self, field: str, inline: str, key: str) -> tuple[bytes, str]:
-        """Give a value and where it stands; empty for none."""
+        """Return a value and its source; empty if it is not set or invalid."""
         if not self.has(inline, key):
             return b"", ""
         place = (
@@ -81,63 +80,65 @@ class _Source:
         try:
             return base64.b64decode(inline or self._secret[key], validate=True), place
         except ValueError:
-            self.trouble(place, "it is not base64")
+            self.add_problem(place, "must be base64")
             return b"", ""
 
     def _name(self, field: str, inline: str, key: str) -> str:
-        """Give the name of a value for messages that have the place already."""
+        """Return the name of a value for messages that already have its source."""
         if inline or self._reference is None:
             return field
         return f"{key} of {self._named}"
 
-    def trouble(self, place: str, why: str) -> None:
-        """Note that a value cannot be used."""
+    def add_problem(self, place: str, why: str) -> None:
+        """Record that a value is invalid."""
         self.findings.append(Finding(Reason.INVALID_CREDENTIALS, f"{place}: {why}"))
 
     def certificate(self, chain: str, key: str) -> Certificate | None:
-        """Give the key pair."""
-        said = len(self.findings)
+        """Return the key pair; None if it is not set or invalid."""
+        findings_before = len(self.findings)
         pem, place = self.value("certData", chain, "tls.crt")
         private, other = self.value("keyData", key, "tls.key")
         if not pem and not private:
             return None
         names = (self._name("certData", chain, "tls.crt"), self._name("keyData", key, "tls.key"))
         if not pem or not private:
-            if len(self.findings) == said:
-                self.trouble(place or other, f"there is no {names[1] if pem else names[0]} with it")
+            if len(self.findings) == findings_before:
+                self.add_problem(
+                    place or other, f"{names[1] if pem else names[0]} must be set, too"
+                )
             return None
         found = certificates.key_pair(pem, private, names)
         if isinstance(found, str):
-            self.trouble(self.where, found)
+            self.add_problem(self.where, found)
             return None
         self.leaf = leaf(pem, place)
         return found
 
     def trust(self, field: str, inline: str) -> TrustBundle | None:
-        """Give the authorities."""
+        """Return the trust bundle; None if it is not set or invalid."""
         pem, place = self.value(field, inline, "ca.crt")
         if not pem:
             return None
         found = ca_certificates.of_certificates(pem)
         if found is None:
-            self.trouble(place, "it holds no PEM certificates")
+            self.add_problem(place, "must be PEM certificates")
         return found
 
     def token(self, inline: str) -> SecretFile | None:
-        """Give the bearer token."""
+        """Return the bearer token; None if it is not set or invalid."""
         value, place = self.value("bearerToken", inline, "token")
         value = value.strip()
         if not value:
             return None
         if not _TOKEN.fullmatch(value):
-            self.trouble(place, "it cannot be sent in a header")
+            self.add_problem(place, "must be a valid header value")
             return None
         digest = hashlib.sha256(value).hexdigest()[:24]
         return SecretFile(f"token-{digest}", SecretBytes(value))
 
 
 def server_credentials(ask: Ask, key: Key) -> TLSCredentials:
-    """Give how a cluster's servers are spoken to."""
+    """Return the TLS settings and credentials for a cluster's servers."""
     found = ask.read(key)
     assert isinstance(found, api.UpstreamCluster)
     config = found.spec.client_config
@@ -149,9 +150,9 @@ def server_credentials(ask: Ask, key: Key) -> TLSCredentials:
         return TLSCredentials(None, None, token, tuple(source.findings))
     refusal = ""
     if bundle is None and not (config.insecure and not config.ca_data):
-        refusal = "spec.clientConfig: there is nothing to verify the servers by"
+        refusal = "spec.clientConfig: no valid CA certificate to verify servers"
     elif certificate is None and token is None:
-        refusal = "spec.clientConfig: there is nothing to show to the servers"
+        refusal = "spec.clientConfig: no valid client certificate or bearer token"
     tls = UpstreamTls(
         server_name=config.server_name or found.metadata.name,
         trust=bundle.name if bundle is not None else "",
@@ -163,7 +164,7 @@ def server_credentials(ask: Ask, key: Key) -> TLSCredentials:
 
 
 def client_credentials(ask: Ask, key: Key) -> TLSCredentials:
-    """Give what is shown to a cluster's clients, and what their certificates are checked by."""
+    """Return a cluster's certificate for clients, and the CA certificates to verify them."""
     found = ask.read(key)
     assert isinstance(found, api.UpstreamCluster)
     serving = found.spec.secure_serving
@@ -177,7 +178,7 @@ def client_credentials(ask: Ask, key: Key) -> TLSCredentials:
 
 
 def certificate_times(ask: Ask, key: Key) -> tuple[int, ...]:
-    """Give when certificates of a cluster begin and cease to be valid; seconds since 1970."""
+    """Return the start and end of validity of a cluster's certificates in Unix seconds."""
     if not isinstance(ask.read(key), api.UpstreamCluster):
         return ()
     towards = (ask(server_credentials, key), ask(client_credentials, key))

@@ -1,7 +1,7 @@
-"""Which policy a request falls under, and why not under those before it: the rules themselves.
+"""Dispatch of a request: the policy that matches it, and why earlier rules do not.
 
-Nothing here runs in traffic. `gatehouse explain` shows it, and what runs in a proxy is tested
-against it.
+Reference implementation. It does not run in traffic: `gatehouse explain` uses it, and proxies are
+tested against it.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ ANONYMOUS = "system:anonymous"
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """User of a request."""
 
     name: str
     groups: tuple[str, ...] = ()
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """Why a rule does not hold a request."""
+    """Why a rule does not match a request."""
 
     policy: int
     """Index in the cluster's policies."""
     rule: int
     field: str
-    """Of :class:`gatehouse.compiler.ir.kube_apiserver.Rule`."""
+    """Field of :class:`gatehouse.compiler.ir.kube_apiserver.Rule`."""
     value: str
-    """That of the request."""
+    """Value of the request."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What becomes of a request."""
+    """Result of dispatching a request."""
 
     policy: int | None
-    """Index in the cluster's policies; None: no policy holds it, and it is answered 403."""
+    """Index in the cluster's policies. None: no policy matches, and the answer is 403."""
     rule: int | None = None
     schema: str = ""
-    """Whose limit it draws from; empty for none."""
+    """Name of the flow control schema; empty for none."""
     servers: tuple[str, ...] = ()
-    """Names of the servers that may answer; none: it is answered 503."""
+    """Names of the servers that can answer. Empty: the answer is 503."""
     logged: bool = False
     mismatches: tuple[Mismatch, ...] = ()
-    """In the order in which rules were tried, the first field of each that does not hold."""
+    """First field that does not match of each rejected rule, in the order of the rules."""
 
 
 def holds(names: Names, value: str) -> bool:
-    """Whether a set of names holds a name."""
+    """Return whether a set of names contains a name."""
     listed = (
         value in names.exact
         or any(value.startswith(prefix) for prefix in names.prefixes)
@@ -59,20 +59,20 @@ def holds(names: Names, value: str) -> bool:
 
 
 def holds_user_groups(names: Names, groups: tuple[str, ...]) -> bool:
-    """Whether a rule's groups hold a user: one is listed or, inverted, none is."""
+    """Return whether a user's groups match: one is listed or, inverted, none is."""
     plain = msgspec.structs.replace(names, others=False)
     return any(holds(plain, group) for group in groups) != names.others
 
 
 def names_of(rule: Rule, field: str) -> Names:
-    """Give a field of a rule by its name."""
+    """Return a field of a rule by its name."""
     found = getattr(rule, field)
     assert isinstance(found, Names)
     return found
 
 
 def mismatch(rule: Rule, request: RequestInfo, user: User) -> tuple[str, str] | None:
-    """Give the first field of a rule that does not hold a request, with the request's value."""
+    """Return the first field of a rule that does not match, with the request's value; else None."""
     checked = [("verbs", request.verb), ("users", user.name)]
     about = [("paths", request.path)]
     if request.is_resource:
@@ -93,7 +93,7 @@ def mismatch(rule: Rule, request: RequestInfo, user: User) -> tuple[str, str] | 
 
 
 def decide(cluster: ApiCluster, request: RequestInfo, user: User) -> Decision:
-    """Give the policy that holds a request: the first one with a rule that does."""
+    """Return the policy of a request: the first one with a matching rule."""
     missed: list[Mismatch] = []
     for index, policy in enumerate(cluster.policies):
         for at, rule in enumerate(policy.rules):
@@ -106,6 +106,6 @@ def decide(cluster: ApiCluster, request: RequestInfo, user: User) -> Decision:
 
 
 def servers_of(cluster: ApiCluster, policy: Policy) -> tuple[str, ...]:
-    """Give the names of the servers that may answer requests of a policy."""
+    """Return the names of the servers that can answer requests of a policy."""
     known = (each.name for each in cluster.servers)
     return tuple(name for name in known if not policy.servers or name in policy.servers)

@@ -1,4 +1,4 @@
-"""From an object's policies to those of the IR, with where each of them came from."""
+"""Translation of dispatch policies to IR, with the origin of each policy."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from gatehouse.compiler.ir.kube_apiserver import (
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a policy of the IR stands in the object."""
+    """Origin of an IR policy in the object."""
 
     index: int
     rules: tuple[int, ...]
-    """The index of each of its rules."""
+    """Index of each of its rules."""
 
 
 class RequestPolicy(msgspec.Struct, frozen=True):
-    """What an object says of requests; the same wherever it is served."""
+    """Translation of an object's fields about requests, the same for all Gateways."""
 
     policies: tuple[Policy, ...] = ()
     origins: tuple[Origin, ...] = ()
-    """One for each policy."""
+    """Origin of each policy."""
     schemas: tuple[FlowSchema, ...] = ()
     servers: servers.ReadServers = servers.ReadServers()
     denied: bool = False
@@ -50,37 +50,37 @@ def read(
     spec: api.UpstreamClusterSpec,
     spanning: flow_control.SharedLimits = flow_control.LOCAL,
 ) -> RequestPolicy:
-    """Give the meaning of an object; what makes no sense is left out and told."""
-    said, kept = feature_gates.read(annotations), auth_cache_ttls.read(annotations)
-    shared, wrong = http2_streams.read(annotations)
+    """Translate an object. Invalid parts are omitted and reported as findings."""
+    gates, ttls = feature_gates.read(annotations), auth_cache_ttls.read(annotations)
+    streams, stream_problems = http2_streams.read(annotations)
     listed = servers.read(spec.servers)
-    spanning = msgspec.structs.replace(spanning, gate=said.spanning)
+    spanning = msgspec.structs.replace(spanning, gate=gates.spanning)
     schemas, problems = _schemas(spec.flow_control, spanning)
     found: list[tuple[Policy, Origin]] = []
-    differences = [f"annotation {api.FEATURE_GATES}: {each}" for each in said.differences]
+    differences = [f"annotation {api.FEATURE_GATES}: {each}" for each in gates.differences]
     for index, policy in enumerate(spec.dispatch_policies):
         where = f"spec.dispatchPolicies[{index}]"
-        made = _rules(policy, where, problems, differences)
-        if made:
+        compiled_rules = _rules(policy, where, problems, differences)
+        if compiled_rules:
             subset = _subset(policy, where, listed, problems, differences)
             schema = _schema_of(policy, where, schemas, problems)
             logged = _logged(spec.logging.mode, policy.log_mode)
-            built = Policy(tuple(rule for _, rule in made), subset, schema, logged)
-            found.append((built, Origin(index, tuple(at for at, _ in made))))
+            built = Policy(tuple(rule for _, rule in compiled_rules), subset, schema, logged)
+            found.append((built, Origin(index, tuple(at for at, _ in compiled_rules))))
         else:
-            problems.append(f"{where}: no rule of it can match")
+            problems.append(f"{where}: no rule can match a request")
     named = {policy.schema for policy, _ in found}
     problems += [f"spec.{each}" for each in listed.problems]
-    problems += [f"annotation {api.FEATURE_GATES}: {each}" for each in said.problems]
-    problems += [*kept.problems, *wrong]
+    problems += [f"annotation {api.FEATURE_GATES}: {each}" for each in gates.problems]
+    problems += [*ttls.problems, *stream_problems]
     return RequestPolicy(
         policies=tuple(policy for policy, _ in found),
         origins=tuple(origin for _, origin in found),
         schemas=tuple(s for name, s in sorted(schemas.items()) if s is not None and name in named),
         servers=listed,
-        denied=said.deny,
-        identity=kept.identity,
-        streams=shared,
+        denied=gates.deny,
+        identity=ttls.identity,
+        streams=streams,
         findings=(
             *(Finding(Reason.PARTIALLY_INVALID, each) for each in problems),
             *(Finding(Reason.DIFFERS, each) for each in differences),
@@ -96,13 +96,13 @@ def _schemas(
     for index, schema in enumerate(control.schemas):
         where = f"spec.flowControl.flowControlSchemas[{index}] ({schema.name!r})"
         if not schema.name:
-            problems.append(f"{where}: name is empty")
+            problems.append(f"{where}: name must not be empty")
         elif schema.name in found:
-            problems.append(f"{where}: the name is taken by a schema before it")
+            problems.append(f"{where}: name must be unique")
         else:
-            made = flow_control.read(schema, spanning)
-            found[schema.name] = made.schema
-            problems += [f"{where}: {each}" for each in made.problems]
+            parsed = flow_control.read(schema, spanning)
+            found[schema.name] = parsed.schema
+            problems += [f"{where}: {each}" for each in parsed.problems]
     return found, problems
 
 
@@ -113,10 +113,10 @@ def _rules(
     for index, rule in enumerate(policy.rules):
         read = rules.read(rule)
         place = f"{where}.rules[{index}]"
-        said = place if read.rules else f"{place} is refused"
-        problems += [f"{said}: {each}" for each in read.problems]
+        status = place if read.rules else f"{place} is rejected"
+        problems += [f"{status}: {each}" for each in read.problems]
         differences += [f"{place}.{each}" for each in read.differences]
-        found += [(index, made) for made in read.rules]
+        found += [(index, compiled) for compiled in read.rules]
     return found
 
 
@@ -127,13 +127,13 @@ def _subset(
     problems: list[str],
     differences: list[str],
 ) -> tuple[str, ...]:
-    """Give the servers that may answer; with none that is known, none may."""
+    """Return the servers of a policy. If none of them is known, no server is used."""
     if policy.upsteam_subset and not policy.upstream_subset:
-        message = "upsteamSubset is honoured; KubeGateway drops it and uses all servers"
+        message = "upsteamSubset is supported; KubeGateway ignores it and uses all servers"
         differences.append(f"{where}: {message}")
     for each in policy.subset:
         if each not in listed.known:
-            problems.append(f"{where}.upstreamSubset: {each!r} is not among spec.servers")
+            problems.append(f"{where}.upstreamSubset: {each!r} not found in spec.servers")
     return tuple(sorted(set(policy.subset)))
 
 
@@ -148,13 +148,13 @@ def _schema_of(
         return ""
     if name not in schemas:
         problems.append(
-            f"{where}.flowControlSchemaName: {name!r} is not among "
-            "spec.flowControl.flowControlSchemas; requests of the policy are refused"
+            f"{where}.flowControlSchemaName: {name!r} not found in "
+            "spec.flowControl.flowControlSchemas; requests of the policy are rejected"
         )
-        schemas[name] = FlowSchema(name, flow_control.REFUSED)
+        schemas[name] = FlowSchema(name, flow_control.REJECT_ALL)
     return name
 
 
 def _logged(cluster: str, policy: str) -> bool:
-    """Say whether requests are logged: ``off`` wins over ``on``, and nobody asked means no."""
+    """Return whether requests are logged: ``off`` overrides ``on``, the default is no."""
     return "off" not in (cluster, policy) and "on" in (cluster, policy)

@@ -1,4 +1,4 @@
-"""Findings: what is to be said of an UpstreamCluster, and the condition that says it."""
+"""Findings about UpstreamClusters, and the conditions that they become."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Reason(enum.Enum):
-    """Every reason that a condition can have: (condition type, status, reason)."""
+    """Reasons of conditions, as (condition type, status, reason)."""
 
     ACCEPTED = ("Accepted", True, "Accepted")
     INVALID = ("Accepted", False, "Invalid")
@@ -36,11 +36,11 @@ OPTIONAL = frozenset(
         "KubeGatewayCompatible",
     }
 )
-"""Types of conditions that are only there when something is to be said."""
+"""Condition types that are present only when a finding has them."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is so, with a message that names field and value."""
+    """A reason and a message that names field and value."""
 
     reason: Reason
     message: str

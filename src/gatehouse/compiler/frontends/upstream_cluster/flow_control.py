@@ -1,9 +1,9 @@
-"""Flow control: from schemas to limits of one data plane, and of all of them together.
+"""Translation of flow control schemas to limits of one data plane and shared limits.
 
-Limits that span data planes are on where the schema's strategy says so and the object's feature
-gate ``GlobalRateLimiter`` is on, as with KubeGateway. ``globalMaxRequestsInflight`` is divided
-among the connected data planes, rounded down, 1 at least; ``globalTokenBucket`` is counted by the
-shared counter, and takes the place of ``tokenBucket``, so that one data plane may use all of it.
+Limits are shared by data planes if the schema's strategy asks for it and the object's feature gate
+``GlobalRateLimiter`` is on, as in KubeGateway. ``globalMaxRequestsInflight`` is divided by the
+number of connected data planes, rounded down, at least 1. ``globalTokenBucket`` is counted by the
+rate limit service and replaces ``tokenBucket``, so that one data plane can use all of it.
 """
 
 from __future__ import annotations
@@ -13,69 +13,69 @@ import msgspec
 from gatehouse.apis import upstream_clusters as api
 from gatehouse.compiler.ir.kube_apiserver import FlowSchema, InFlight, TokenBucket
 
-REFUSED = InFlight(0)
-"""The limit in the place of one that makes no sense."""
+REJECT_ALL = InFlight(0)
+"""Limit that replaces an invalid one: rejects all requests."""
 
 SPANNING = ("globalAllocate", "globalCount")
 
 
 class SharedLimits(msgspec.Struct, frozen=True):
-    """What limits of all data planes together depend on."""
+    """Inputs of shared limits."""
 
     gate: bool = False
-    """The feature gate."""
+    """The feature gate is on."""
     replicas: int = 1
-    """Data planes that are connected."""
+    """Number of connected data planes."""
     counter: bool = False
-    """Whether there is a shared counter."""
+    """A rate limit service is configured."""
 
 
 LOCAL = SharedLimits()
-"""Nothing spans data planes."""
+"""No shared limits."""
 
 
 class ReadSchema(msgspec.Struct, frozen=True):
-    """What a schema means."""
+    """Translation of a schema."""
 
     schema: FlowSchema | None
-    """None: no limit."""
+    """The limit; None for none."""
     problems: tuple[str, ...] = ()
 
 
 class LimitAllocation(msgspec.Struct, frozen=True):
-    """A limit of all data planes together."""
+    """A limit that data planes share."""
 
     name: str
     strategy: str
     whole: InFlight | TokenBucket
     share: InFlight | TokenBucket
-    """What each data plane may use; all of it where it is counted for all."""
+    """Share of each data plane; the whole limit if it is counted for all together."""
 
 
 def spread(schema: api.FlowControlSchema, spanning: SharedLimits) -> LimitAllocation | None:
-    """Give how a schema's limit is spread over data planes; None: each has a limit of its own."""
-    made = read(schema, spanning)
-    if schema.strategy not in SPANNING or made.schema is None or made.problems:
+    """Return the allocation of a schema's limit; None if each data plane has its own limit."""
+    parsed = read(schema, spanning)
+    if schema.strategy not in SPANNING or parsed.schema is None or parsed.problems:
         return None
-    found, everybody = made.schema, schema.global_max_requests_inflight
+    found, shared = parsed.schema, schema.global_max_requests_inflight
     if found.shared is not None:
         return LimitAllocation(schema.name, schema.strategy, found.shared, found.shared)
-    if isinstance(found.limit, InFlight) and everybody is not None:
-        return LimitAllocation(schema.name, schema.strategy, InFlight(everybody.max), found.limit)
+    if isinstance(found.limit, InFlight) and shared is not None:
+        return LimitAllocation(schema.name, schema.strategy, InFlight(shared.max), found.limit)
     return None
 
 
 def spans(schema: api.FlowControlSchema) -> bool:
-    """Whether a schema asks for a share of something that is divided."""
+    """Return whether a schema has a limit that is divided by the number of data planes."""
     return schema.global_max_requests_inflight is not None and schema.strategy in SPANNING
 
 
 def read(schema: api.FlowControlSchema, spanning: SharedLimits) -> ReadSchema:
-    """Give the limit of a schema; one that makes no sense lets nothing through."""
+    """Translate a schema. An invalid one rejects all requests."""
     given = (schema.exempt, schema.max_requests_inflight, schema.token_bucket)
     if sum(each is not None for each in given) != 1:
         why = "exactly one of exempt, maxRequestsInflight, tokenBucket must be given"
-        return _refused(schema, why)
+        return _rejecting(schema, why)
     if schema.max_requests_inflight is not None:
         return _in_flight(schema, schema.max_requests_inflight, spanning)
     if schema.token_bucket is not None:
@@ -87,16 +87,16 @@ def _in_flight(
     schema: api.FlowControlSchema, own: api.MaxRequestsInflight, spanning: SharedLimits
 ) -> ReadSchema:
     if own.max < 0:
-        return _refused(schema, f"maxRequestsInflight.max: {own.max} is less than 0")
-    everybody = schema.global_max_requests_inflight
-    if everybody is None or schema.strategy not in SPANNING:
+        return _rejecting(schema, f"maxRequestsInflight.max: {own.max} must not be less than 0")
+    total = schema.global_max_requests_inflight
+    if total is None or schema.strategy not in SPANNING:
         return ReadSchema(FlowSchema(schema.name, InFlight(own.max)))
-    if everybody.max < own.max:
-        why = f"globalMaxRequestsInflight.max: {everybody.max} is less than {own.max}"
-        return _refused(schema, why)
+    if total.max < own.max:
+        why = f"globalMaxRequestsInflight.max: {total.max} must not be less than {own.max}"
+        return _rejecting(schema, why)
     if not spanning.gate:
-        return ReadSchema(FlowSchema(schema.name, InFlight(own.max)), (_closed(schema),))
-    share = max(min(everybody.max, 1), everybody.max // max(1, spanning.replicas))
+        return ReadSchema(FlowSchema(schema.name, InFlight(own.max)), (_gate_off(schema),))
+    share = max(min(total.max, 1), total.max // max(1, spanning.replicas))
     return ReadSchema(FlowSchema(schema.name, InFlight(share)))
 
 
@@ -104,32 +104,32 @@ def _bucket(
     schema: api.FlowControlSchema, own: api.TokenBucket, spanning: SharedLimits
 ) -> ReadSchema:
     if not 0 < own.qps <= own.burst:
-        why = f"tokenBucket: qps {own.qps} and burst {own.burst}: burst >= qps > 0 must hold"
-        return _refused(schema, why)
-    alone = FlowSchema(schema.name, TokenBucket(own.qps, own.burst))
-    everybody = schema.global_token_bucket
-    if everybody is None or schema.strategy not in SPANNING:
-        return ReadSchema(alone)
-    burst = everybody.burst or everybody.qps
-    if everybody.qps < own.qps or burst < max(own.burst, everybody.qps):
+        why = f"tokenBucket: qps {own.qps}, burst {own.burst}: must be burst >= qps > 0"
+        return _rejecting(schema, why)
+    local = FlowSchema(schema.name, TokenBucket(own.qps, own.burst))
+    total = schema.global_token_bucket
+    if total is None or schema.strategy not in SPANNING:
+        return ReadSchema(local)
+    burst = total.burst or total.qps
+    if total.qps < own.qps or burst < max(own.burst, total.qps):
         why = (
-            f"globalTokenBucket: qps {everybody.qps} and burst {burst} allow less than tokenBucket"
+            f"globalTokenBucket: qps {total.qps}, burst {burst}: must not be less than tokenBucket"
         )
-        return _refused(schema, why)
+        return _rejecting(schema, why)
     if not spanning.gate:
-        return ReadSchema(alone, (_closed(schema),))
+        return ReadSchema(local, (_gate_off(schema),))
     if not spanning.counter:
-        why = "globalTokenBucket is not counted: the controller was given no counter"
-        return ReadSchema(alone, (f"{why}; tokenBucket holds for each data plane",))
-    shared = TokenBucket(everybody.qps, burst)
+        why = "globalTokenBucket has no effect: no counter is configured"
+        return ReadSchema(local, (f"{why}; tokenBucket applies to each data plane",))
+    shared = TokenBucket(total.qps, burst)
     return ReadSchema(FlowSchema(schema.name, shared, shared))
 
 
-def _closed(schema: api.FlowControlSchema) -> str:
-    gate = "the feature gate GlobalRateLimiter is not on"
-    return f"strategy {schema.strategy}: {gate}; the limit holds for each data plane"
+def _gate_off(schema: api.FlowControlSchema) -> str:
+    gate = "feature gate GlobalRateLimiter is off"
+    return f"strategy {schema.strategy}: {gate}; the limit applies to each data plane"
 
 
-def _refused(schema: api.FlowControlSchema, why: str) -> ReadSchema:
-    problem = f"{why}; requests of policies that name the schema are refused"
-    return ReadSchema(FlowSchema(schema.name, REFUSED), (problem,))
+def _rejecting(schema: api.FlowControlSchema, why: str) -> ReadSchema:
+    problem = f"{why}; requests of policies with this schema are rejected"
+    return ReadSchema(FlowSchema(schema.name, REJECT_ALL), (problem,))

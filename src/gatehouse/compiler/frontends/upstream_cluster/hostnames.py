@@ -1,4 +1,4 @@
-"""The names under which clusters are reached, and who has one that several want: the older."""
+"""Hostnames of UpstreamClusters, and conflicts between them: the older cluster wins."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from gatehouse.compiler.frontends.upstream_cluster.inputs import named
 from gatehouse.compiler.frontends.upstream_cluster.servers import is_name
 from gatehouse.incremental.query import Ask, Key
 
-Place = tuple[Key, Key]
-"""A Gateway, and an UpstreamCluster that it serves."""
+Serving = tuple[Key, Key]
+"""A Gateway and an UpstreamCluster that it serves."""
 
 
 class Hosts(msgspec.Struct, frozen=True):
-    """The names of a cluster at a Gateway."""
+    """Hostnames of a cluster at a Gateway."""
 
     own: tuple[str, ...] = ()
-    """Lower case, sorted."""
+    """Hostnames in lower case, sorted."""
     lost: tuple[tuple[str, Key], ...] = ()
-    """Those that an older cluster has, and which one."""
+    """Hostnames that an older cluster has, with that cluster."""
 
 
-def wanted(ask: Ask, key: Key) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the names that a cluster asks for, sorted, and what is wrong with others."""
+def requested_hostnames(ask: Ask, key: Key) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the valid hostnames in a cluster's spec, sorted, and the problems of others."""
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster):
         return (), ()
@@ -36,12 +36,12 @@ def wanted(ask: Ask, key: Key) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if is_name(name.lower()):
             good.append(name.lower())
         else:
-            problems.append(f"{place}: {name!r} is not a host name, and is not served")
+            problems.append(f"{place}: {name!r} must be a hostname")
     return tuple(sorted(set(good))), tuple(problems)
 
 
-def holder(ask: Ask, which: tuple[Key, str]) -> Key | None:
-    """Give the cluster that has a name at a Gateway."""
+def hostname_owner(ask: Ask, which: tuple[Key, str]) -> Key | None:
+    """Return the cluster that owns a hostname at a Gateway: the oldest; None if there is none."""
     gateway, host = which
     rivals = [
         (ask.read(key).metadata.creation_timestamp, key)
@@ -51,12 +51,12 @@ def holder(ask: Ask, which: tuple[Key, str]) -> Key | None:
     return min(rivals)[1] if rivals else None
 
 
-def hosts(ask: Ask, place: Place) -> Hosts:
-    """Give the names that a cluster has at a Gateway, and those that it does not get."""
+def hosts(ask: Ask, place: Serving) -> Hosts:
+    """Return the hostnames that a cluster owns at a Gateway, and those that it lost."""
     gateway, key = place
     own, lost = [], []
-    for host in ask(wanted, key)[0]:
-        winner = ask(holder, (gateway, host))
+    for host in ask(requested_hostnames, key)[0]:
+        winner = ask(hostname_owner, (gateway, host))
         if winner == key or winner is None:
             own.append(host)
         else:

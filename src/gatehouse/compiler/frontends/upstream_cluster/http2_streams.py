@@ -1,22 +1,22 @@
-"""The annotation with what the servers take on one HTTP/2 connection."""
+"""Annotation with the number of concurrent streams per HTTP/2 connection to servers."""
 
 from __future__ import annotations
 
 from gatehouse.apis import upstream_clusters as api
 from gatehouse.compiler.ir.kube_apiserver import DEFAULT_HTTP2_STREAMS
 
-_MOST = 2**31 - 1
-"""Of SETTINGS_MAX_CONCURRENT_STREAMS that a data plane can be told."""
+_MAX_STREAMS = 2**31 - 1
+"""Maximum value of SETTINGS_MAX_CONCURRENT_STREAMS that a data plane supports."""
 
 
 def read(annotations: dict[str, str]) -> tuple[int, tuple[str, ...]]:
-    """Give how many requests share a connection, and what is wrong with the annotation."""
-    said = annotations.get(api.STREAMS, "")
-    if not said:
+    """Return the number of requests that share a connection, and problems of the annotation."""
+    text = annotations.get(api.STREAMS, "")
+    if not text:
         return DEFAULT_HTTP2_STREAMS, ()
-    if said.isascii() and said.isdecimal() and len(said) <= len(str(_MOST)):
-        found = int(said)
-        if 1 <= found <= _MOST:
-            return found, ()
-    problem = f"annotation {api.STREAMS}: {said!r} is no number from 1 to {_MOST}"
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(_MAX_STREAMS)):
+        streams = int(text)
+        if 1 <= streams <= _MAX_STREAMS:
+            return streams, ()
+    problem = f"annotation {api.STREAMS}: {text!r} must be a number from 1 to {_MAX_STREAMS}"
     return DEFAULT_HTTP2_STREAMS, (problem,)

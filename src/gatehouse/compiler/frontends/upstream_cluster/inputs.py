@@ -1,4 +1,4 @@
-"""What the front end reads: kinds, index buckets, and what the controller tells it."""
+"""Inputs of the front end: kinds, index buckets, and keys of values that the controller sets."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ VIEWS: Mapping[str, type[meta.Resource]] = {
 }
 
 KINDS: tuple[resources.Resource, ...] = (resources.UPSTREAM_CLUSTERS,)
-"""The resources to watch, beside those of Gateway API. A cluster need not know them."""
+"""Resources to watch beside those of Gateway API. Their CRDs may be missing from the cluster."""
 
 CLUSTERS: Key = ("@upstream-clusters",)
 
 
 def replicas(gateway: Key) -> Key:
-    """Give the key of the names of a Gateway's data planes that are connected, sorted."""
+    """Return the key of the sorted names of a Gateway's connected data planes."""
     return ("Replicas", gateway[1], gateway[2])
 
 
 def passed(moment: int) -> Key:
-    """Give the key of whether a moment (seconds since 1970) has passed; None: not known yet."""
+    """Return the key of whether a point in time (Unix seconds) has passed; None: not known yet."""
     return ("Passed", str(moment), "")
 
 
 def named(host: str) -> Key:
-    """Give the bucket of the UpstreamClusters that want a host, in lower case."""
+    """Return the bucket of the UpstreamClusters with a hostname, given in lower case."""
     return ("@upstream-hosts", host)
 
 
 def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
-    """Read an object of one of :data:`KINDS`; never raises."""
+    """Decode an object of one of :data:`KINDS`. Never raises."""
     return meta.decode(VIEWS[kind], raw)
 
 
@@ -48,4 +48,4 @@ def _cluster_buckets(value: Any) -> Iterable[Key]:
 
 
 INDEXES: Mapping[str, tuple[Index, ...]] = {"UpstreamCluster": (_cluster_buckets,)}
-"""The index buckets of each kind, for :class:`gatehouse.query.Snapshot`."""
+"""Index buckets of each kind, for :class:`gatehouse.incremental.query.Snapshot`."""

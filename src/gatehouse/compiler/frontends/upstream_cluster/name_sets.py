@@ -1,7 +1,8 @@
-"""From lists of values, wildcards and inverted values to sets of names: the documented meaning.
+"""Translation of lists of values, wildcards and inverted values to sets of names.
 
-``*`` alone is everything. Values without ``-`` hide those with it. Several inverted values exclude
-all of them; KubeGateway's code takes what any one of them does not exclude, which is everything.
+The documented meaning is implemented. ``*`` alone matches everything. Values without ``-`` hide
+those with it. Several inverted values exclude all of them; KubeGateway's code matches what any one
+of them does not exclude, which is everything.
 """
 
 from __future__ import annotations
@@ -17,40 +18,40 @@ INVERTED = "-"
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field of a rule that is a list of values."""
+    """A list field of a rule."""
 
     name: str
-    """As in the object."""
+    """Name in the object."""
     empty: Names
-    """What no value at all means."""
+    """Meaning of an empty list."""
     impossible: Callable[[str], str]
-    """Says why a value can never be that of a request; empty if it can."""
+    """Returns why no request can have a value; empty if one can."""
     prefixes: bool = False
-    """Whether a trailing ``*`` stands for any rest."""
+    """A trailing ``*`` is a wildcard."""
     subresources: bool = False
-    """Whether ``*/<subresource>`` is that of any resource."""
+    """``*/<subresource>`` matches the subresource of any resource."""
     invertible: bool = True
     never_excludes: Callable[[str], bool] = lambda _: False
-    """Whether KubeGateway lets an inverted value match all the same."""
+    """Returns whether KubeGateway matches despite an inverted value."""
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """What the values of a field mean."""
+class ParsedField(msgspec.Struct, frozen=True):
+    """Parsed values of a field."""
 
     names: Names | None
-    """None: they cannot mean anything, and the rule is refused."""
+    """The set of names; None if the values are invalid and the rule is rejected."""
     problems: tuple[str, ...] = ()
-    """What is ignored, or why the rule is refused; each begins with the field's name."""
+    """Ignored values, or why the rule is rejected; each begins with the field's name."""
     differences: tuple[str, ...] = ()
-    """What KubeGateway makes of them instead."""
+    """Differences to KubeGateway's behaviour."""
 
 
-def read(field: Field, values: Sequence[str]) -> Reading:
-    """Give the set of names that the values of a field stand for."""
+def read(field: Field, values: Sequence[str]) -> ParsedField:
+    """Return the set of names of a field's values."""
     if EVERYTHING in values:
-        return Reading(ANY)
+        return ParsedField(ANY)
     if not values:
-        return Reading(field.empty)
+        return ParsedField(field.empty)
     plain = tuple(dict.fromkeys(each for each in values if not each.startswith(INVERTED)))
     inverted = tuple(dict.fromkeys(each for each in values if each.startswith(INVERTED)))
     if plain:
@@ -58,9 +59,9 @@ def read(field: Field, values: Sequence[str]) -> Reading:
     return _inverted(field, inverted)
 
 
-def _plain(field: Field, plain: Sequence[str], inverted: Sequence[str]) -> Reading:
+def _plain(field: Field, plain: Sequence[str], inverted: Sequence[str]) -> ParsedField:
     problems = [
-        f"{field.name}: {each!r} is ignored beside values that are not inverted"
+        f"{field.name}: {each!r} is ignored because of values that are not inverted"
         for each in inverted
     ]
     good = []
@@ -70,13 +71,13 @@ def _plain(field: Field, plain: Sequence[str], inverted: Sequence[str]) -> Readi
             problems.append(f"{field.name}: {each!r} is ignored: {why}")
         else:
             good.append(each)
-    return Reading(_names(field, good) if good else None, tuple(problems))
+    return ParsedField(_names(field, good) if good else None, tuple(problems))
 
 
-def _inverted(field: Field, inverted: Sequence[str]) -> Reading:
+def _inverted(field: Field, inverted: Sequence[str]) -> ParsedField:
     if not field.invertible:
         shown = ", ".join(map(repr, inverted))
-        return Reading(None, (f"{field.name}: {shown}: no value here can be inverted",))
+        return ParsedField(None, (f"{field.name}: {shown}: inverted values are not supported",))
     excluded = [each.removeprefix(INVERTED) for each in inverted]
     problems = []
     for each, value in zip(inverted, excluded, strict=True):
@@ -86,17 +87,17 @@ def _inverted(field: Field, inverted: Sequence[str]) -> Reading:
         if why:
             problems.append(f"{field.name}: {each!r}: {why}")
     if problems:
-        return Reading(None, tuple(problems))
+        return ParsedField(None, tuple(problems))
     found = msgspec.structs.replace(_names(field, excluded), others=True)
-    return Reading(found, (), tuple(_differences(field, inverted)))
+    return ParsedField(found, (), tuple(_differences(field, inverted)))
 
 
 def _differences(field: Field, inverted: Sequence[str]) -> list[str]:
     shown = ", ".join(map(repr, inverted))
     if len(inverted) > 1:
-        return [f"{field.name}: {shown}: all are excluded; KubeGateway then matches everything"]
+        return [f"{field.name}: {shown}: all are excluded; KubeGateway matches everything"]
     return [
-        f"{field.name}: {each!r} excludes; KubeGateway matches all the same"
+        f"{field.name}: {each!r} is excluded; KubeGateway ignores it"
         for each in inverted
         if field.never_excludes(each.removeprefix(INVERTED))
     ]
@@ -120,29 +121,29 @@ def _possible(_: str) -> str:
 
 def _verb(value: str) -> str:
     if EVERYTHING in value:
-        return "only * alone stands for all verbs"
-    return "verbs are lower case" if value != value.lower() else ""
+        return "only * alone matches all verbs"
+    return "must be lower case" if value != value.lower() else ""
 
 
 def _group(value: str) -> str:
     if EVERYTHING in value:
-        return "only * alone stands for all groups"
-    return "a group is named without its version" if "/" in value else ""
+        return "only * alone matches all groups"
+    return "must not have a version" if "/" in value else ""
 
 
 def _resource(value: str) -> str:
     resource, slash, subresource = value.partition("/")
     if subresource == EVERYTHING:
-        return "all subresources of a resource cannot be meant, each is to be named"
+        return "must not have a wildcard subresource"
     if EVERYTHING in subresource or (EVERYTHING in resource and (resource, slash) != ("*", "/")):
-        return "only * alone or */<subresource> is a wildcard"
+        return "only * alone and */<subresource> are wildcards"
     if slash and not (resource and subresource and "/" not in subresource):
-        return "it is not of the form <resource>/<subresource>"
-    return "" if resource else "it is empty"
+        return "must have the form <resource>/<subresource>"
+    return "" if resource else "must not be empty"
 
 
 def _path(value: str) -> str:
-    return "" if value.startswith("/") else "a path begins with /"
+    return "" if value.startswith("/") else "must begin with /"
 
 
 VERBS = Field("verbs", NONE, _verb)

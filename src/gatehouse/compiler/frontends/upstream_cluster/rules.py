@@ -1,4 +1,4 @@
-"""From a rule of a policy to rules of the IR, or to why it is refused."""
+"""Translation of the rules of dispatch policies to IR."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gatehouse.compiler.ir.kube_apiserver import ANY, Names, Rule
 
 
 class ReadRule(msgspec.Struct, frozen=True):
-    """What a rule means."""
+    """Translation of a rule."""
 
     rules: tuple[Rule, ...]
-    """Any of them; none: the rule is refused."""
+    """IR rules, of which any must match; empty if the rule is rejected."""
     problems: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
 
 
 def read(rule: api.Rule) -> ReadRule:
-    """Give the meaning of a rule. Its problems begin with the name of a field."""
+    """Translate a rule. Its problems begin with the name of a field."""
     readings = {
         "verbs": name_sets.read(name_sets.VERBS, rule.verbs),
         "groups": name_sets.read(name_sets.GROUPS, rule.api_groups),
@@ -28,16 +28,16 @@ def read(rule: api.Rule) -> ReadRule:
         "user_groups": name_sets.read(name_sets.USER_GROUPS, rule.user_groups),
         "paths": name_sets.read(name_sets.PATHS, rule.non_resource_urls),
     }
-    users, reading = _users(rule)
-    every = (*readings.values(), reading)
-    problems = [problem for each in every for problem in each.problems]
+    users, users_reading = _users(rule)
+    all_readings = (*readings.values(), users_reading)
+    problems = [problem for each in all_readings for problem in each.problems]
     problems += _incomplete(rule)
     found = {field: each.names for field, each in readings.items() if each.names is not None}
     if len(found) < len(readings) or not users or not _could_match(rule):
         return ReadRule((), tuple(problems))
-    differences = tuple(one for each in every for one in each.differences)
-    made = tuple(Rule(users=each, **found) for each in users)
-    return ReadRule(made, tuple(problems), differences)
+    differences = tuple(one for each in all_readings for one in each.differences)
+    compiled = tuple(Rule(users=each, **found) for each in users)
+    return ReadRule(compiled, tuple(problems), differences)
 
 
 def _could_match(rule: api.Rule) -> bool:
@@ -45,38 +45,40 @@ def _could_match(rule: api.Rule) -> bool:
 
 
 def _incomplete(rule: api.Rule) -> list[str]:
-    found = [] if rule.verbs else ["verbs is empty, so that nothing matches"]
+    found = [] if rule.verbs else ["verbs: must not be empty"]
     if rule.non_resource_urls or (rule.api_groups and rule.resources):
         return found
     if not rule.api_groups and not rule.resources:
-        return [*found, "neither resources nor nonResourceURLs are given, so that nothing matches"]
+        return [*found, "resources or nonResourceURLs must be set"]
     missing = "apiGroups" if not rule.api_groups else "resources"
-    return [*found, f"{missing} is empty, so that nothing matches"]
+    return [*found, f"{missing}: must not be empty"]
 
 
-def _users(rule: api.Rule) -> tuple[tuple[Names, ...], name_sets.Reading]:
-    """Give who is meant, by ``users`` or by ``serviceAccounts``; nobody: the rule is refused.
+def _users(rule: api.Rule) -> tuple[tuple[Names, ...], name_sets.ParsedField]:
+    """Return the users of ``users`` and ``serviceAccounts``; empty if the rule is rejected.
 
-    Where exclusions meet ServiceAccounts, one set cannot hold both, and there is a second one.
+    Exclusions and ServiceAccounts do not fit in one set, so that there can be two.
     """
     accounts, problems = _accounts(rule)
-    reading = name_sets.read(name_sets.USERS, rule.users)
-    reading = msgspec.structs.replace(reading, problems=(*reading.problems, *problems))
-    own = reading.names
+    users_reading = name_sets.read(name_sets.USERS, rule.users)
+    users_reading = msgspec.structs.replace(
+        users_reading, problems=(*users_reading.problems, *problems)
+    )
+    own = users_reading.names
     if not rule.service_accounts:
-        return ((own,) if own is not None else ()), reading
+        return ((own,) if own is not None else ()), users_reading
     if not rule.users:
-        return ((Names(accounts),) if accounts else ()), reading
+        return ((Names(accounts),) if accounts else ()), users_reading
     if own is None:
-        # Exclusions that make no sense must not become a rule about somebody else.
+        # Invalid exclusions must not result in a rule about other users.
         plain = not rule.users[0].startswith(name_sets.INVERTED)
-        return ((Names(accounts),) if accounts and plain else ()), reading
+        return ((Names(accounts),) if accounts and plain else ()), users_reading
     if own == ANY or not accounts:
-        return (own,), reading
+        return (own,), users_reading
     if own.others:
-        return (own, Names(accounts)), reading
+        return (own, Names(accounts)), users_reading
     merged = tuple(sorted({*own.exact, *accounts}))
-    return (msgspec.structs.replace(own, exact=merged),), reading
+    return (msgspec.structs.replace(own, exact=merged),), users_reading
 
 
 def _accounts(rule: api.Rule) -> tuple[tuple[str, ...], list[str]]:
@@ -85,5 +87,5 @@ def _accounts(rule: api.Rule) -> tuple[tuple[str, ...], list[str]]:
         if account.name and account.namespace:
             found.add(f"system:serviceaccount:{account.namespace}:{account.name}")
         else:
-            problems.append(f"serviceAccounts[{index}] is ignored without name and namespace")
+            problems.append(f"serviceAccounts[{index}]: ignored because name or namespace is empty")
     return tuple(sorted(found)), problems

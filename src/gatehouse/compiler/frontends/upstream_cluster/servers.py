@@ -1,4 +1,4 @@
-"""Endpoints: from URLs to servers."""
+"""Translation of endpoint URLs to servers."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ class ReadServers(msgspec.Struct, frozen=True):
     """The servers of a cluster."""
 
     scheme: str = ""
-    """Of all of them; empty: none can be spoken to."""
+    """Scheme of all servers; empty if no endpoint is valid."""
     enabled: tuple[Server, ...] = ()
-    """Sorted by name; those that are not disabled."""
+    """Servers that are not disabled, sorted by name."""
     known: frozenset[str] = frozenset()
-    """The endpoints of all of them, as they are written."""
+    """Endpoints of all servers, as in the spec."""
     problems: tuple[str, ...] = ()
 
 
 def read(listed: tuple[api.Server, ...]) -> ReadServers:
-    """Give the servers that can be spoken to; one that is listed twice is so once."""
+    """Return the servers with valid endpoints, without duplicates."""
     schemes: dict[str, None] = {}
     found: dict[str, Server] = {}
     problems: list[str] = []
     for index, each in enumerate(listed):
-        made = server(each.endpoint)
+        parsed = server(each.endpoint)
         scheme = each.endpoint.partition(":")[0].lower()
-        # What stands before an @ is a password.
+        # Endpoints with @ contain a password and must not appear in messages.
         shown = "" if "@" in each.endpoint else f" {each.endpoint!r}:"
-        if isinstance(made, str):
-            problems.append(f"servers[{index}].endpoint:{shown} {made}")
+        if isinstance(parsed, str):
+            problems.append(f"servers[{index}].endpoint:{shown} {parsed}")
         elif scheme != next(iter(schemes), scheme):
-            why = "its scheme is not that of the endpoints before it"
+            why = "must have the same scheme as the endpoints before it"
             problems.append(f"servers[{index}].endpoint:{shown} {why}")
         else:
             schemes[scheme] = None
-            found[made.name] = made
+            found[parsed.name] = parsed
     disabled = {each.endpoint for each in listed if each.disabled}
     return ReadServers(
         scheme=next(iter(schemes), ""),
@@ -58,38 +58,38 @@ def read(listed: tuple[api.Server, ...]) -> ReadServers:
 
 
 def server(endpoint: str) -> Server | str:
-    """Give the server of a URL, or what is wrong with it."""
+    """Return the server of a URL, or the problem."""
     try:
         parts = urlsplit(endpoint)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         return str(error)
     if parts.scheme not in _PORTS:
-        return "it begins neither with https:// nor with http://"
+        return "must begin with https:// or http://"
     if (
         "@" in parts.netloc
         or parts.query
         or parts.fragment
         or re.search(r"[\s\x00-\x1f]", endpoint)
     ):
-        return "it may have a host, a port and a path, and nothing else"
-    # No name ends in a number: 10.0.0.256 is an address with a typo.
+        return "must have only host, port and path"
+    # Hostnames do not end in a number: 10.0.0.256 is an address with a typo.
     if not is_address(host) and (not is_name(host) or host.rpartition(".")[2].isdigit()):
-        return f"{host!r} is neither a host name nor an IP address"
+        return f"{host!r} must be a hostname or IP address"
     if port == 0:
-        return "port 0 cannot be spoken to"
+        return "port must not be 0"
     if not _PATH.fullmatch(parts.path):
-        return f"{parts.path!r} is not a path"
+        return f"{parts.path!r} must be a valid path"
     return Server(endpoint, host, port or _PORTS[parts.scheme], parts.path.rstrip("/"))
 
 
 def is_name(host: str) -> bool:
-    """Whether a text in lower case is a host name; an IP address is none."""
+    """Return whether a text in lower case is a hostname; an IP address is not."""
     return _NAME.fullmatch(host) is not None and not is_address(host)
 
 
 def is_address(host: str) -> bool:
-    """Whether a text is an IP address, without brackets and zone."""
+    """Return whether a text is an IP address without brackets and zone."""
     try:
         return "%" not in host and bool(ipaddress.ip_address(host))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The status of an UpstreamCluster: what holds of the object, and at each Gateway of its."""
+"""Status of an UpstreamCluster: conditions of the object, and of each of its Gateways."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from gatehouse.compiler.frontends.upstream_cluster.credentials import (
     server_credentials,
 )
 from gatehouse.compiler.frontends.upstream_cluster.findings import OPTIONAL, Finding, Reason
-from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts, wanted
+from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts, requested_hostnames
 from gatehouse.compiler.frontends.upstream_cluster.translate import local_request_policy, states
 from gatehouse.incremental.query import Ask, Key
 
 UNSERVED = "/served"
-"""How that ends which a back end says of a cluster that it cannot serve at all."""
+"""Suffix of the names of unsupported parts by which a back end rejects a whole cluster."""
 
 MAX_STATUS_GATEWAYS = 32
-"""Gateways that a status lists."""
+"""Maximum number of Gateways in a status."""
 
 
 class AtGateway(msgspec.Struct, frozen=True):
-    """What holds at one Gateway."""
+    """Status at one Gateway."""
 
     gateway: Key
     controller: str
@@ -49,23 +49,23 @@ class AtGateway(msgspec.Struct, frozen=True):
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
-    """Of an UpstreamCluster."""
+    """Desired status of an UpstreamCluster."""
 
     conditions: tuple[Condition, ...]
     hosts: tuple[str, ...] = ()
-    """Under which it is reached anywhere."""
+    """Hostnames at any Gateway, sorted."""
     gateways: tuple[AtGateway, ...] = ()
 
 
 def status(ask: Ask, key: Key) -> ClusterStatus | None:
-    """Give the wanted status of an UpstreamCluster."""
+    """Return the desired status of an UpstreamCluster; None if it does not exist."""
     found = ask.read(key)
     if isinstance(found, meta.Malformed):
-        said = (
+        invalid = (
             Finding(Reason.INVALID, found.message),
             Finding(Reason.NOT_PROGRAMMED, "not served"),
         )
-        return ClusterStatus(conditions(said, (), found.metadata.generation))
+        return ClusterStatus(conditions(invalid, (), found.metadata.generation))
     if not isinstance(found, api.UpstreamCluster):
         return None
     gateways = ask(attachment.gateways_of, key)
@@ -97,17 +97,17 @@ _DEFAULTS = (
 
 
 def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
-    """Give what is to be said of an object wherever it is served."""
+    """Return the findings about an object that do not depend on a Gateway."""
     servers, clients = ask(server_credentials, key), ask(client_credentials, key)
-    problems = (*ask(wanted, key)[1], *ask(attachment.problems, key))
+    problems = (*ask(requested_hostnames, key)[1], *ask(attachment.problems, key))
     found = [*servers.findings, *clients.findings]
     refusal, listed = servers.refusal, ask(local_request_policy, key).servers
     if not listed.scheme:
-        refusal = "spec.servers: there is no endpoint that can be spoken to"
+        refusal = "spec.servers: no valid endpoint"
     elif not listed.enabled:
-        problems = (*problems, "spec.servers: all are disabled; requests are answered 503")
+        problems = (*problems, "spec.servers: all servers are disabled; requests get status 503")
     if refusal:
-        message = f"{refusal}; requests are answered 503"
+        message = f"{refusal}; requests get status 503"
         found += [Finding(Reason.INVALID, message), Finding(Reason.NOT_PROGRAMMED, message)]
     found += [Finding(Reason.PARTIALLY_INVALID, each) for each in problems]
     found += out_of_time(ask, (clients.leaf, servers.leaf))
@@ -117,34 +117,36 @@ def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
 
 
 def _served_hosts(ask: Ask, key: Key) -> frozenset[str]:
-    """Give the names under which a cluster is reached anywhere."""
+    """Return the hostnames of a cluster at any Gateway."""
     places = [(gateway, key) for gateway in ask(attachment.gateways_of, key)]
     return frozenset(name for found in ask.each(hosts, places) for name in found.own)
 
 
 def _everywhere(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Give what is repeated for each Gateway: whether it is served, not what is odd about it."""
+    """Return the findings that are repeated for each Gateway: those of non-optional types."""
     return tuple(each for each in findings if each.reason.value[0] not in OPTIONAL)
 
 
 def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
-    """Give what is to be said of an object at one Gateway."""
+    """Return the findings about an object at one Gateway."""
     gateway = place[0]
     named = ask(hosts, place)
     found: list[Finding] = []
     for host, winner in named.lost:
-        message = f"{host} is that of the older UpstreamCluster {winner[2]}"
+        message = f"hostname {host} already used by the older UpstreamCluster {winner[2]}"
         found.append(Finding(Reason.CONFLICTED, message))
     if not named.own:
-        message = "no host is left under which it could be served"
+        message = "no hostname left: all are invalid or used by older UpstreamClusters"
         return (*found, Finding(Reason.NO_HOST, message), Finding(Reason.NOT_PROGRAMMED, message))
     left_out = _left_out(ask, place)
-    bare = _without_certificate(ask, place)
-    # That a data plane then serves nothing of it need not be told once more.
-    told = [each for about, each in left_out if not bare or not about.endswith(UNSERVED)]
-    found += [Finding(Reason.PARTIALLY_INVALID, each) for each in told]
-    if bare:
-        return (*found, Finding(Reason.NO_CERTIFICATE, bare))
+    no_certificate = _without_certificate(ask, place)
+    # Without a certificate nothing is served, which NoCertificate reports already.
+    reported = [
+        each for about, each in left_out if not no_certificate or not about.endswith(UNSERVED)
+    ]
+    found += [Finding(Reason.PARTIALLY_INVALID, each) for each in reported]
+    if no_certificate:
+        return (*found, Finding(Reason.NO_CERTIFICATE, no_certificate))
     unserved = [why for about, why in left_out if about.endswith(UNSERVED)]
     if unserved:
         return (*found, Finding(Reason.NOT_PROGRAMMED, f"not served: {unserved[0]}"))
@@ -152,37 +154,41 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
         programmed=False, message="waiting for the data plane"
     )
     if plane.programmed:
-        said = Finding(Reason.PROGRAMMED, "every data plane confirmed the configuration")
+        programmed = Finding(Reason.PROGRAMMED, "all data planes confirmed the configuration")
     else:
         reason = Reason.NOT_PROGRAMMED if plane.reason == "Invalid" else Reason.PENDING
-        said = Finding(reason, plane.message)
-    return (*found, said)
+        programmed = Finding(reason, plane.message)
+    return (*found, programmed)
 
 
 def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
-    """Say why clients are shown no certificate, and so are not spoken to; empty if they are."""
+    """Return why there is no certificate for clients, which cannot connect; else empty."""
     gateway, key = place
     found = ask.read(key)
     serving = ask(client_credentials, key)
-    bare = [each.shape.key[1] for each in states(ask, gateway) if not each.certificates]
-    if not bare or serving.certificate is not None or not isinstance(found, api.UpstreamCluster):
+    no_certificate = [each.spec.key[1] for each in states(ask, gateway) if not each.certificates]
+    if (
+        not no_certificate
+        or serving.certificate is not None
+        or not isinstance(found, api.UpstreamCluster)
+    ):
         return ""
     given, reference = found.spec.secure_serving, found.spec.secure_serving.secret_ref
     if serving.findings:
         why = serving.findings[0].message
     elif reference is not None:
         where = f"Secret {reference.namespace}/{reference.name}"
-        why = f"spec.secureServing.secretRef: {where} has no tls.crt and tls.key"
+        why = f"spec.secureServing.secretRef: data[tls.crt] and data[tls.key] not found in {where}"
     elif given.client_ca_data or given.server_names:
-        why = "spec.secureServing: it has neither certData and keyData nor secretRef"
+        why = "spec.secureServing: certData and keyData, or secretRef, must be set"
     else:
-        why = "spec.secureServing is not given"
-    listeners = ", ".join(bare)
-    return f"{why}, and tls.certificateRefs of listener {listeners} gives no certificate either"
+        why = "spec.secureServing: must be set"
+    listeners = ", ".join(no_certificate)
+    return f"{why}, and listener {listeners} has no valid certificate in tls.certificateRefs"
 
 
 def _left_out(ask: Ask, place: tuple[Key, Key]) -> tuple[tuple[str, str], ...]:
-    """Give what the data plane cannot do of a cluster, each with what it is about."""
+    """Return the unsupported parts of a cluster, each with the reason."""
     gateway, key = place
     found = ask.read(("Unsupported", gateway[1], gateway[2]))
     name = f"api/{key[2]}"
@@ -191,14 +197,14 @@ def _left_out(ask: Ask, place: tuple[Key, Key]) -> tuple[tuple[str, str], ...]:
 
 
 def _whole(served: Mapping[Key, tuple[Finding, ...]]) -> list[Finding]:
-    """Sum up the Gateways: one that does not serve it is told, whatever others do."""
+    """Return the findings of all Gateways. One that does not serve it is always reported."""
     if not served:
-        message = "there is no Gateway of ours that serves it"
+        message = "no managed Gateway serves the UpstreamCluster"
         return [
             Finding(Reason.NO_MATCHING_GATEWAY, message),
             Finding(Reason.NOT_PROGRAMMED, message),
         ]
-    said: list[Finding] = []
+    findings: list[Finding] = []
     nowhere = all(any(each.reason is Reason.NO_HOST for each in here) for here in served.values())
     good = True
     for gateway, here in served.items():
@@ -208,27 +214,27 @@ def _whole(served: Mapping[Key, tuple[Finding, ...]]) -> list[Finding]:
                 good &= holds
                 if not holds:
                     where = f"Gateway {gateway[1]}/{gateway[2]}: "
-                    said.append(Finding(each.reason, where + each.message))
+                    findings.append(Finding(each.reason, where + each.message))
             elif each.reason is not Reason.NO_HOST or nowhere:
-                said.append(each)
+                findings.append(each)
     if good:
-        said.append(Finding(Reason.PROGRAMMED, "every data plane confirmed the configuration"))
-    return list(dict.fromkeys(said))
+        findings.append(Finding(Reason.PROGRAMMED, "all data planes confirmed the configuration"))
+    return list(dict.fromkeys(findings))
 
 
 def merge_status(
     current: Mapping[str, Any] | None, desired: ClusterStatus, now: str
 ) -> dict[str, Any] | None:
-    """Give the whole status to write; None when ``current`` says the same. ``now``: RFC 3339."""
+    """Return the whole status to write; None if ``current`` is up to date. ``now``: RFC 3339."""
     before = dict(current or {})
     known = {_place(each): each for each in before.get("gateways") or ()}
     others = [each for each in known.values() if each.get("controllerName") not in CONTROLLERS]
-    wanted: dict[str, Any] = {
+    desired_fields: dict[str, Any] = {
         "conditions": merge.conditions(before.get("conditions"), desired.conditions, now, OPTIONAL),
         "hosts": list(desired.hosts),
         "gateways": others + [_entry(each, known, now) for each in desired.gateways],
     }
-    merged = {**before, **wanted}
+    merged = {**before, **desired_fields}
     return None if merged == before else merged
 
 
@@ -239,15 +245,17 @@ def _place(entry: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _entry(
-    wanted: AtGateway, known: Mapping[tuple[str, str, str], Mapping[str, Any]], now: str
+    desired: AtGateway,
+    known: Mapping[tuple[str, str, str], Mapping[str, Any]],
+    now: str,
 ) -> dict[str, Any]:
-    kind, namespace, name = wanted.gateway
+    kind, namespace, name = desired.gateway
     about = {"group": gateway_types.GROUP, "kind": kind, "namespace": namespace, "name": name}
-    before = known.get((namespace, name, wanted.controller), {})
-    merged = merge.conditions(before.get("conditions"), wanted.conditions, now, OPTIONAL)
+    before = known.get((namespace, name, desired.controller), {})
+    merged = merge.conditions(before.get("conditions"), desired.conditions, now, OPTIONAL)
     return {
         "gatewayRef": about,
-        "controllerName": wanted.controller,
-        "hosts": list(wanted.hosts),
+        "controllerName": desired.controller,
+        "hosts": list(desired.hosts),
         "conditions": merged,
     }

@@ -1,9 +1,9 @@
-"""The build plan: from a Gateway to the kube-apiservers behind its listeners.
+"""Translation of UpstreamClusters to additions to a Gateway's IR.
 
-1. which listeners, and which clusters attach to them (:mod:`attaching`);
-2. each cluster: its names (:mod:`hosts`), what it says of requests (:mod:`policies`), how it is
-   spoken to (:mod:`credentials`);
-3. certificates, authorities and tokens: those that are named, and no others.
+1. Listeners, and the clusters that attach to them (:mod:`attachment`).
+2. Each cluster: hostnames (:mod:`hostnames`), request policies (:mod:`dispatch_policies`), TLS and
+  credentials for servers and clients (:mod:`credentials`).
+3. Certificates, trust bundles and tokens: only those that are referred to.
 """
 
 from __future__ import annotations
@@ -35,46 +35,46 @@ from gatehouse.incremental.query import Ask, Key
 
 
 def contribution(ask: Ask, gateway: Key) -> Contribution:
-    """Give what a Gateway serves of UpstreamClusters."""
+    """Return the kube-apiserver listeners of a Gateway and what they refer to."""
     if not ask(is_managed, gateway) or not ask(listeners, gateway):
         return EMPTY
     apis = ask(api_listeners, gateway)
     keys = [key for key in ask(clusters_of, gateway) if ask(hosts, (gateway, key)).own]
-    towards = [*ask.each(server_credentials, keys), *ask.each(client_credentials, keys)]
+    credentials = [*ask.each(server_credentials, keys), *ask.each(client_credentials, keys)]
     common = [bundle for each in apis if (bundle := client_trust(ask, gateway, each.port))]
     named = {cluster.client_trust for each in apis for cluster in each.clusters}
-    shown = (each.certificate for each in towards if each.certificate is not None)
+    shown = (each.certificate for each in credentials if each.certificate is not None)
     own = (each for state in states(ask, gateway) for each in state.certificates)
     return Contribution(
         apis=apis,
         certificates=(*shown, *own),
         trust=(
-            *(each.trust for each in towards if each.trust is not None),
+            *(each.trust for each in credentials if each.trust is not None),
             *(bundle for bundle in common if bundle.name in named),
         ),
-        secrets=tuple(each.token for each in towards if each.token is not None),
+        secrets=tuple(each.token for each in credentials if each.token is not None),
     )
 
 
 def states(ask: Ask, gateway: Key) -> Iterable[ListenerState]:
-    """Give what is known of the listeners of a Gateway that serve UpstreamClusters."""
-    places = {shape.key for shape in ask(listeners, gateway)}
-    return (state for state in ask(listening, gateway) if state.shape.key in places)
+    """Return the states of a Gateway's listeners that serve UpstreamClusters."""
+    places = {spec.key for spec in ask(listeners, gateway)}
+    return (state for state in ask(listening, gateway) if state.spec.key in places)
 
 
 def api_listeners(ask: Ask, gateway: Key) -> tuple[ApiListener, ...]:
-    """Give the ports of a Gateway in front of kube-apiservers, sorted."""
+    """Return the kube-apiserver listeners of a Gateway, sorted by port."""
     keys = ask(clusters_of, gateway)
     found = []
     for state in states(ask, gateway):
-        port = state.shape.port
+        port = state.spec.port
         bundle = client_trust(ask, gateway, port)
         common = bundle.name if bundle is not None else ""
-        made = ask.each(api_cluster, [(gateway, key, common) for key in keys])
+        clusters = ask.each(api_cluster, [(gateway, key, common) for key in keys])
         found.append(
             ApiListener(
                 port=port,
-                clusters=tuple(each for each in made if each is not None),
+                clusters=tuple(each for each in clusters if each is not None),
                 certificates=tuple(each.name for each in state.certificates),
                 counter=ask(settings, "").counter,
             )
@@ -83,11 +83,11 @@ def api_listeners(ask: Ask, gateway: Key) -> tuple[ApiListener, ...]:
 
 
 def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
-    """Give an UpstreamCluster as a Gateway serves it; None: it has no name there.
+    """Return an UpstreamCluster as a Gateway serves it; None if it has no hostname there.
 
-    ``which``: the Gateway, the cluster, and the trust bundle by which clients are checked where
-    the cluster has none of its own. A cluster that cannot be spoken to has no server: its clients
-    are told so.
+    ``which``: the Gateway, the cluster, and the trust bundle for clients of clusters without one of
+    their own. A cluster with an invalid client configuration has no servers, so that requests get
+    an error.
     """
     gateway, key, common = which
     place = (gateway, key)
@@ -95,27 +95,27 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster) or not names:
         return None
-    meaning = ask(request_policy, key)
+    policy = ask(request_policy, key)
     servers, serving = ask(server_credentials, key), ask(client_credentials, key)
     own = serving.trust.name if serving.trust is not None else ""
     return ApiCluster(
         name=key[2],
         hosts=names,
-        servers=() if servers.refusal else meaning.servers.enabled,
-        policies=meaning.policies,
-        schemas=meaning.schemas,
+        servers=() if servers.refusal else policy.servers.enabled,
+        policies=policy.policies,
+        schemas=policy.schemas,
         certificates=(serving.certificate.name,) if serving.certificate is not None else (),
         client_trust=own if serving.checks else common,
         tls=servers.tls,
         token=servers.token.name if servers.token is not None else "",
-        identity=meaning.identity,
-        denied=meaning.denied,
-        streams=meaning.streams,
+        identity=policy.identity,
+        denied=policy.denied,
+        streams=policy.streams,
     )
 
 
 def request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
-    """Give what an UpstreamCluster says of requests at any data plane of its Gateways."""
+    """Return the request policy of an UpstreamCluster at the data planes of its Gateways."""
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster):
         return dispatch_policies.RequestPolicy()
@@ -127,8 +127,9 @@ def request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
 
 
 def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
-    """Give the data planes that serve an UpstreamCluster and are connected, each by namespace and
-    name; they share its limits, whichever Gateway they are of.
+    """Return the connected data planes that serve an UpstreamCluster, by namespace and name.
+
+    They share its limits, regardless of their Gateways.
     """
     return tuple(
         (gateway[1], name)
@@ -138,7 +139,7 @@ def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
 
 
 def local_request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
-    """Give what an UpstreamCluster says of requests where there is one data plane."""
+    """Return the request policy of an UpstreamCluster for a single data plane."""
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster):
         return dispatch_policies.RequestPolicy()
@@ -147,5 +148,5 @@ def local_request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
 
 
 def client_trust(ask: Ask, gateway: Key, port: int) -> TrustBundle | None:
-    """Give the authorities of clients whose cluster names none: ``tls.frontend`` of the Gateway."""
+    """Return the trust bundle of the Gateway's ``tls.frontend``, for clusters without their own."""
     return ask(frontend_tls.client_trust, (gateway, port))[0]

@@ -1,13 +1,17 @@
 """Kube-apiservers behind an Envoy: ``Gateway.apis`` as resources.
 
-Reading order: :mod:`plan` (which resources), :mod:`chains` (the port, and how clients are met),
-:mod:`script` (what is understood of a request, and who asks), :mod:`policies` (what the script is
-told), :mod:`routes` (the scope in which a request arrives, and those in which it goes on),
-:mod:`upstreams` (servers), :mod:`flow` (how much), :mod:`replies` (what Envoy itself answers),
-:mod:`socket` (where the reviewer asks), :mod:`logs`, :mod:`measures` (what is counted).
+Reading order:
+- :mod:`fragments`: which resources, regenerated when their inputs change.
+- :mod:`filter_chains`: the port, and connections of clients.
+- :mod:`script`: parses and authenticates requests; :mod:`policy_metadata`: its configuration.
+- :mod:`routes`: the scope in which a request arrives, and those of flow schemas.
+- :mod:`clusters`: the servers; :mod:`flow_control`: limits.
+- :mod:`local_replies`: responses of Envoy itself.
+- :mod:`internal_clusters`: the reviewer and the rate limit service.
+- :mod:`access_log`, :mod:`stats`: access log and metrics.
 
-A request comes in on a scope of its port and cluster, whose only route answers 500. The script
-says who asks, chooses a policy, and moves the request to the scope of a flow schema, where routes
-lead to servers. So a script that fails lets nothing through; policies are data of the first
-scope, and nothing else changes with them: no chain, no bucket, no connection.
+A request arrives in a scope of its port and cluster, whose only route answers 500. The script
+authenticates the user, chooses a policy, and moves the request to the scope of a flow schema, whose
+routes lead to servers. So a script that fails permits nothing. Policies are data of the first
+scope, and nothing else changes with them: no chain, no token bucket, no connection.
 """

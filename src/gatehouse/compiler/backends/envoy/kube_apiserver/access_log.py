@@ -1,4 +1,4 @@
-"""The access log of requests for kube-apiservers: one JSON object for each that is logged."""
+"""Access log of requests for kube-apiservers: one JSON object per logged request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.backends.envoy.kube_apiserver import stats
 from gatehouse.compiler.backends.envoy.protobufs import packed, truth
 
-_TOLD = (
+_SCRIPT_FIELDS = (
     "cluster", "user", "groups", "impersonator", "verb", "group", "resource", "namespace", "name",
     "path", "policy", "schema",
 )  # fmt: skip
 
-_MEASURED = {
+_ENVOY_FIELDS = {
     "time": "%START_TIME%",
     "client": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
     "agent": "%REQ(USER-AGENT)%",
@@ -32,21 +32,22 @@ _MEASURED = {
 
 
 def log() -> Any:
-    """Give the access log: to Envoy's standard output, of requests of logged policies alone."""
+    """Return the access log to Envoy's standard output, for requests of logged policies only."""
     line = substitution_format_string_pb2.SubstitutionFormatString()
     line.json_format.update(
-        {name: f"%DYNAMIC_METADATA({names.SCRIPT}:request:{name})%" for name in _TOLD} | _MEASURED
+        {name: f"%DYNAMIC_METADATA({names.SCRIPT}:request:{name})%" for name in _SCRIPT_FIELDS}
+        | _ENVOY_FIELDS
     )
-    made = accesslog_pb2.AccessLog(
+    proto = accesslog_pb2.AccessLog(
         name="envoy.access_loggers.stdout",
         typed_config=packed(stream_pb2.StdoutAccessLog(log_format=line)),
     )
-    held = accesslog_pb2.AccessLogFilter()
-    wanted = held.metadata_filter
-    wanted.matcher.filter = names.SCRIPT
-    wanted.matcher.path.add(key="request")
-    wanted.matcher.path.add(key="cluster")
-    wanted.matcher.value.present_match = True
-    wanted.match_if_key_not_found.CopyFrom(truth(False))
-    made.filter.and_filter.filters.extend([stats.ended(), held])
-    return made
+    has_cluster = accesslog_pb2.AccessLogFilter()
+    metadata_filter = has_cluster.metadata_filter
+    metadata_filter.matcher.filter = names.SCRIPT
+    metadata_filter.matcher.path.add(key="request")
+    metadata_filter.matcher.path.add(key="cluster")
+    metadata_filter.matcher.value.present_match = True
+    metadata_filter.match_if_key_not_found.CopyFrom(truth(False))
+    proto.filter.and_filter.filters.extend([stats.ended(), has_cluster])
+    return proto

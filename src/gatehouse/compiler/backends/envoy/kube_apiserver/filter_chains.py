@@ -1,7 +1,7 @@
-"""A port in front of kube-apiservers: a chain for each cluster, chosen by the name asked for.
+"""A port in front of kube-apiservers: one filter chain per cluster, selected by SNI.
 
-A chain depends on its cluster's names and on how many certificates are shown, on nothing else:
-with a chain its connections end.
+A chain depends only on its cluster's hostnames and number of certificates: the connections of a
+changed chain are closed.
 """
 
 from __future__ import annotations
@@ -49,34 +49,36 @@ _Manager = manager_pb2.HttpConnectionManager
 _Mutation = mutation_rules_pb2.HeaderMutation
 
 _CONNECTION = "%CONNECTION_ID%"
-"""Said to the script with the scope, in a header that it reads anyway: by the connection it knows
-a certificate again. Whoever asks for a certificate's digest has Envoy calculate it each time."""
+"""Passed to the script with the scope, in a header that it reads anyway: it caches certificates by
+connection. Otherwise Envoy would calculate a certificate's digest for each request."""
 
 _STREAMS = 1000
 _PING, _PONG = 60.0, 20.0
-"""Seconds without traffic until a client is asked, and until its connection is given up."""
+"""HTTP/2 keepalive: seconds without traffic until a ping, and until the connection is closed."""
 
 _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 18, 1 << 22
 
 
-def listener(asked: ir.ApiListener, chains: Iterable[Any], gateway: ir_gateway.Gateway) -> Resource:
-    """Give the listener of a port, from chains that were made apart."""
-    made = listener_pb2.Listener(
-        name=names.listener(asked.port, "tcp"),
-        address=_address(asked.port, gateway),
+def listener(
+    api_listener: ir.ApiListener, chains: Iterable[Any], gateway: ir_gateway.Gateway
+) -> Resource:
+    """Build the listener of a port from its chains."""
+    proto = listener_pb2.Listener(
+        name=names.listener(api_listener.port, "tcp"),
+        address=_address(api_listener.port, gateway),
         filter_chains=chains,
     )
-    if asked.certificates:
-        made.default_filter_chain.CopyFrom(_unknown(asked, gateway.edge))
-    client_ip.admit(made, gateway.edge)
-    made.listener_filters.extend(client_ip.listener_filters(gateway.edge))
-    made.listener_filters.append(
+    if api_listener.certificates:
+        proto.default_filter_chain.CopyFrom(_unknown(api_listener, gateway.edge))
+    client_ip.admit(proto, gateway.edge)
+    proto.listener_filters.extend(client_ip.listener_filters(gateway.edge))
+    proto.listener_filters.append(
         components.ListenerFilter(
             name="envoy.filters.listener.tls_inspector",
             typed_config=packed(tls_inspector_pb2.TlsInspector()),
         )
     )
-    return Resource.make(LISTENER, made.name, written(made))
+    return Resource.make(LISTENER, proto.name, written(proto))
 
 
 def _address(port: int, gateway: ir_gateway.Gateway) -> Any:
@@ -87,23 +89,27 @@ def _address(port: int, gateway: ir_gateway.Gateway) -> Any:
     return address("::", port, ipv4_too=gateway.edge.ipv4)
 
 
-def certificates(asked: ir.ApiListener, cluster: ir.ApiCluster) -> tuple[str, ...]:
-    """Give the names of the certificates that a cluster's clients are shown."""
-    return cluster.certificates or asked.certificates
+def certificates(listener: ir.ApiListener, cluster: ir.ApiCluster) -> tuple[str, ...]:
+    """Return the names of the server certificates of a cluster."""
+    return cluster.certificates or listener.certificates
 
 
-def of_cluster(asked: ir.ApiListener, cluster: ir.ApiCluster, edge: DataPlaneSettings) -> Any:
-    """Give the chain of a cluster."""
-    name = names.api_chain(asked.port, cluster.name)
-    said = quoting.literal(names.scope_header_value(names.api_scope(asked.port, cluster.name)))
+def cluster_chain(
+    api_listener: ir.ApiListener, cluster: ir.ApiCluster, edge: DataPlaneSettings
+) -> Any:
+    """Build the chain of a cluster."""
+    name = names.api_chain(api_listener.port, cluster.name)
+    scope = quoting.literal(
+        names.scope_header_value(names.api_scope(api_listener.port, cluster.name))
+    )
     manager = _manager(
-        f"kube_{asked.port}_{quoting.text(cluster.name)}", f"{said}:{_CONNECTION}", edge
+        f"kube_{api_listener.port}_{quoting.text(cluster.name)}", f"{scope}:{_CONNECTION}", edge
     )
     manager.local_reply_config.CopyFrom(local_replies.of_cluster())
     manager.access_log.append(access_log.log())
     manager.access_log.extend(stats.loggers(cluster.name))
     manager.access_log_options.access_log_flush_interval.CopyFrom(quoting.seconds(stats.PERIOD))
-    manager.http_filters.extend(_filters(asked))
+    manager.http_filters.extend(_filters(api_listener))
     return components.FilterChain(
         name=name,
         filter_chain_match=components.FilterChainMatch(
@@ -111,29 +117,31 @@ def of_cluster(asked: ir.ApiListener, cluster: ir.ApiCluster, edge: DataPlaneSet
         ),
         filters=[_http(manager)],
         transport_socket=secrets.server(
-            _shown(name, len(certificates(asked, cluster))), "h2", "http/1.1",
-            clients=names.api_clients(asked.port, cluster.name), required=False,
+            _certificate_names(name, len(certificates(api_listener, cluster))), "h2", "http/1.1",
+            clients=names.api_clients(api_listener.port, cluster.name), required=False,
         ),
     )  # fmt: skip
 
 
-def _unknown(asked: ir.ApiListener, edge: DataPlaneSettings) -> Any:
-    """Give the chain of names that no cluster has."""
-    name = names.api_chain(asked.port, "")
-    said = quoting.literal(names.scope_header_value(names.api_scope(asked.port, "")))
-    manager = _manager(f"kube_{asked.port}", said, edge)
-    manager.local_reply_config.CopyFrom(local_replies.of_nobody())
-    # Scopes of the other kind of chains say what their script does here.
+def _unknown(api_listener: ir.ApiListener, edge: DataPlaneSettings) -> Any:
+    """Build the chain of unknown hostnames."""
+    name = names.api_chain(api_listener.port, "")
+    scope = quoting.literal(names.scope_header_value(names.api_scope(api_listener.port, "")))
+    manager = _manager(f"kube_{api_listener.port}", scope, edge)
+    manager.local_reply_config.CopyFrom(local_replies.unknown_host())
+    # Routes of scopes contain configuration of this filter, so that it must exist.
     manager.http_filters.extend([_filter(names.SCRIPT, lua_pb2.Lua()), _router()])
     return components.FilterChain(
         name=name,
         filters=[_http(manager)],
-        transport_socket=secrets.server(_shown(name, len(asked.certificates)), "h2", "http/1.1"),
+        transport_socket=secrets.server(
+            _certificate_names(name, len(api_listener.certificates)), "h2", "http/1.1"
+        ),
     )
 
 
-def _shown(chain: str, count: int) -> list[str]:
-    return [names.server_certificate(chain, place) for place in range(count)]
+def _certificate_names(chain: str, count: int) -> list[str]:
+    return [names.server_certificate(chain, index) for index in range(count)]
 
 
 def _http(manager: Any) -> Any:
@@ -142,14 +150,14 @@ def _http(manager: Any) -> Any:
     )
 
 
-def _manager(prefix: str, said: str, edge: DataPlaneSettings) -> Any:
-    made = _Manager(
+def _manager(prefix: str, scope: str, edge: DataPlaneSettings) -> Any:
+    proto = _Manager(
         codec_type=_Manager.AUTO,
         stat_prefix=prefix,
-        scoped_routes=connection_manager.scopes(names.SCOPE_PLACE),
-        early_header_mutation_extensions=[arrival(said)],
+        scoped_routes=connection_manager.scopes(names.SCOPE_INDEX),
+        early_header_mutation_extensions=[arrival(scope)],
         server_header_transformation=_Manager.PASS_THROUGH,
-        # What is understood of a path is what is sent on: nothing here makes it another.
+        # The path that the script parses is sent unchanged: nothing may normalise it.
         normalize_path=truth(False),
         merge_slashes=False,
         path_with_escaped_slashes_action=_Manager.KEEP_UNCHANGED,
@@ -157,7 +165,7 @@ def _manager(prefix: str, said: str, edge: DataPlaneSettings) -> Any:
         preserve_external_request_id=True,
         max_request_headers_kb=number(connection_manager.HEADERS_KB),
         upgrade_configs=[
-            _Manager.UpgradeConfig(upgrade_type=each) for each in ("websocket", "spdy/3.1")
+            _Manager.UpgradeConfig(upgrade_type=upgrade) for upgrade in ("websocket", "spdy/3.1")
         ],
         common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
             headers_with_underscores_action=protocol_pb2.HttpProtocolOptions.DROP_HEADER,
@@ -167,26 +175,26 @@ def _manager(prefix: str, said: str, edge: DataPlaneSettings) -> Any:
         stream_idle_timeout=quoting.seconds(0),
         request_headers_timeout=quoting.seconds(60),
     )
-    client_ip.apply(made, edge)
-    return made
+    client_ip.apply(proto, edge)
+    return proto
 
 
 def _http2() -> Any:
-    made = protocol_pb2.Http2ProtocolOptions(
+    proto = protocol_pb2.Http2ProtocolOptions(
         max_concurrent_streams=number(_STREAMS),
         initial_stream_window_size=number(_STREAM_WINDOW),
         initial_connection_window_size=number(_CONNECTION_WINDOW),
     )
-    made.connection_keepalive.interval.CopyFrom(quoting.seconds(_PING))
-    made.connection_keepalive.timeout.CopyFrom(quoting.seconds(_PONG))
-    return made
+    proto.connection_keepalive.interval.CopyFrom(quoting.seconds(_PING))
+    proto.connection_keepalive.timeout.CopyFrom(quoting.seconds(_PONG))
+    return proto
 
 
 def arrival(scope: str, *more: str) -> Any:
-    """Say in which scope a request arrives, whatever a client says of that.
+    """Return the mutation that sets the scope header, and removes any that a client sent.
 
-    ``scope`` may hold Envoy's own format. ``more``: how names of headers begin that go as well.
-    The script takes those away itself that lead nowhere, since it looks at all of them anyway.
+    ``scope`` may contain Envoy's format. ``more``: prefixes of other headers to remove. The script
+    itself removes headers that are not permitted, since it reads all of them anyway.
     """
     mutations = [
         _Mutation(
@@ -194,7 +202,7 @@ def arrival(scope: str, *more: str) -> Any:
                 key_matcher=string_pb2.StringMatcher(prefix=prefix)
             )
         )
-        for prefix in (names.OURS, *more)
+        for prefix in (names.HEADER_PREFIX, *more)
     ]
     mutations.append(_Mutation(append=headers.option(names.SCOPE_HEADER, scope)))
     return extension_pb2.TypedExtensionConfig(
@@ -203,22 +211,22 @@ def arrival(scope: str, *more: str) -> Any:
     )
 
 
-def _filters(asked: ir.ApiListener) -> list[Any]:
-    understood = lua_pb2.Lua(
+def _filters(api_listener: ir.ApiListener) -> list[Any]:
+    lua = lua_pb2.Lua(
         default_source_code=base_pb2.DataSource(inline_string=script.TEXT),
-        # It says itself when a request is to go another way.
+        # The script clears the route cache itself when a request moves to another scope.
         clear_route_cache=truth(False),
     )
-    found = [
-        _filter(names.SCRIPT, understood),
-        _filter(stats.FILTER, stats.keeping_nothing()),
-        # Clusters without such limits do not pay for these: where requests arrive says who does.
+    filters = [
+        _filter(names.SCRIPT, lua),
+        _filter(stats.FILTER, stats.idle_filter()),
+        # Clusters without such limits do not pay for these: routes on arrival enable them.
         _filter(flow_control.BUCKET, flow_control.idle_bucket(), disabled=True),
     ]
-    if asked.counter:
-        shared = flow_control.shared_filter(asked.counter)
-        found.append(_filter(flow_control.SHARED, shared, disabled=True))
-    return [*found, _router()]
+    if api_listener.counter:
+        shared = flow_control.shared_filter(api_listener.counter)
+        filters.append(_filter(flow_control.SHARED, shared, disabled=True))
+    return [*filters, _router()]
 
 
 def _router() -> Any:

@@ -1,4 +1,4 @@
-"""How much: the limits of flow schemas, each in this Envoy, and those of all Envoys together."""
+"""Flow control: limits of flow schemas, per Envoy and shared by all."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ BUCKET = "envoy.filters.http.local_ratelimit"
 SHARED = "envoy.filters.http.ratelimit"
 
 RATE_LIMIT_TIMEOUT_SECONDS = 0.3
-"""Seconds to wait for the shared counter; after it, the limit of one data plane is all."""
+"""Timeout of the rate limit service in seconds; after it, only the limit of one data plane
+applies."""
 
-_MOST = 2**32 - 1
+_MAX_TOKENS = 2**32 - 1
 
 
 def filters(cluster: ir.ApiCluster) -> Iterator[str]:
-    """Give the filters that the requests of a cluster need, for its limits."""
-    if any(isinstance(each.limit, ir.TokenBucket) for each in cluster.schemas):
+    """Yield the filters that the limits of a cluster need."""
+    if any(isinstance(schema.limit, ir.TokenBucket) for schema in cluster.schemas):
         yield BUCKET
-    if any(each.shared is not None for each in cluster.schemas):
+    if any(schema.shared is not None for schema in cluster.schemas):
         yield SHARED
 
 
 def idle_bucket() -> Any:
-    """Give the filter of buckets, which lets all through where no route has one."""
+    """Return the token bucket filter, which permits everything on routes without one."""
     return local_rate_limit_pb2.LocalRateLimit(stat_prefix="kube")
 
 
 def bucket(limit: ir.TokenBucket) -> Any:
-    """Give the bucket of a schema: one for all workers, full at first."""
-    # Envoy fills it all the time, so many in each interval.
-    made = local_rate_limit_pb2.LocalRateLimit(
+    """Return the token bucket of a schema: shared by all workers, full at start."""
+    # Envoy fills it continuously, by so many tokens per interval.
+    proto = local_rate_limit_pb2.LocalRateLimit(
         stat_prefix="kube",
         token_bucket=token_bucket_pb2.TokenBucket(
-            max_tokens=min(max(limit.burst, 1), _MOST),
-            tokens_per_fill=number(min(max(limit.rate, 1), _MOST)),
+            max_tokens=min(max(limit.burst, 1), _MAX_TOKENS),
+            tokens_per_fill=number(min(max(limit.rate, 1), _MAX_TOKENS)),
             fill_interval=quoting.seconds(1.0),
         ),
     )
-    made.filter_enabled.default_value.numerator = 100
-    made.filter_enforced.default_value.numerator = 100
-    return made
+    proto.filter_enabled.default_value.numerator = 100
+    proto.filter_enforced.default_value.numerator = 100
+    return proto
 
 
 def shared_filter(counter: str) -> Any:
-    """Give the filter that asks the shared counter, for routes that say of what."""
-    made = rate_limit_pb2.RateLimit(
+    """Return the filter that calls the rate limit service, for routes that have its descriptors."""
+    proto = rate_limit_pb2.RateLimit(
         domain="gatehouse",
         timeout=quoting.seconds(RATE_LIMIT_TIMEOUT_SECONDS),
         disable_x_envoy_ratelimited_header=True,
     )
-    service = made.rate_limit_service
+    service = proto.rate_limit_service
     service.grpc_service.CopyFrom(
         grpc_service_pb2.GrpcService(
             envoy_grpc=grpc_service_pb2.GrpcService.EnvoyGrpc(cluster_name=names.counter(counter)),
@@ -68,29 +69,29 @@ def shared_filter(counter: str) -> Any:
         )
     )
     service.transport_api_version = 2
-    return made
+    return proto
 
 
 def shared_limit(cluster: str, schema: str, limit: ir.TokenBucket) -> Any:
-    """Give what the shared counter is asked."""
-    made = components.RateLimit()
+    """Return the descriptor for the rate limit service."""
+    proto = components.RateLimit()
     entries = {
         "cluster": cluster, "schema": schema, "rate": str(limit.rate), "burst": str(limit.burst),
     }  # fmt: skip
     for key, value in entries.items():
-        made.actions.add().generic_key.CopyFrom(
+        proto.actions.add().generic_key.CopyFrom(
             components.RateLimit.Action.GenericKey(
                 descriptor_key=key, descriptor_value=quoting.text(value)
             )
         )
-    return made
+    return proto
 
 
-def refusal(cluster: ir.ApiCluster, schema: ir.FlowSchema) -> str:
-    """Say what a refused client is told."""
+def rejection_message(cluster: ir.ApiCluster, schema: ir.FlowSchema) -> str:
+    """Return the message of the response to a rejected request."""
     match schema.limit:
-        case ir.InFlight(most):
-            size = f"type=MaxRequestsInflight,size={most}"
+        case ir.InFlight(max_requests):
+            size = f"type=MaxRequestsInflight,size={max_requests}"
         case ir.TokenBucket(rate, burst):
             size = f"type=TokenBucket,qps={rate},burst={burst}"
     return (

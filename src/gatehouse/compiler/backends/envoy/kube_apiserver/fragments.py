@@ -1,4 +1,4 @@
-"""The build plan of kube-apiservers: a part for each thing that changes by itself."""
+"""Fragments of kube-apiservers, one for each resource that changes independently."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gatehouse.compiler.backends.envoy import names
-from gatehouse.compiler.backends.envoy.fragments import Part, Parts, Unsupported
+from gatehouse.compiler.backends.envoy.fragments import Fragment, Fragments, Unsupported
 from gatehouse.compiler.backends.envoy.kube_apiserver import (
     clusters,
     filter_chains,
@@ -24,19 +24,19 @@ _PREFIX = "api/"
 class Apis:
     """The kube-apiservers of one gateway."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._wanted: set[str] = set()
-        self._held: set[str] = set()
+    def __init__(self, fragments: Fragments) -> None:
+        self._fragments = fragments
+        self._planned: set[str] = set()
+        self._keys: set[str] = set()
 
     def plan(self, gateway: ir_gateway.Gateway) -> None:
-        """Plan everything of ``gateway.apis``, and drop what is not of it any more."""
-        self._wanted = set()
-        tokens = {each.name: each.content for each in gateway.secrets}
+        """Plan the fragments of ``gateway.apis`` and drop obsolete ones."""
+        self._planned = set()
+        tokens = {item.name: item.content for item in gateway.secrets}
         for cluster in _clusters(gateway.apis):
-            # What a cluster is asked for, and by whom, is one thing; where it answers another.
-            found = tokens.get(cluster.token)
-            token = found.reveal().decode("utf-8", "surrogateescape").strip() if found else ""
+            # Limits and policies are separate from servers: they change independently.
+            secret = tokens.get(cluster.token)
+            token = secret.reveal().decode("utf-8", "surrogateescape").strip() if secret else ""
             self._put(f"cluster/{cluster.name}", cluster.name, (cluster, token), _onward)
         for listener in gateway.apis:
             for cluster in listener.clusters:
@@ -45,45 +45,45 @@ class Apis:
             self._put_port(listener, gateway)
         if gateway.apis:
             self._put("socket", "", (), _socket)
-        for each in sorted({each.counter for each in gateway.apis if each.counter}):
+        for item in sorted({item.counter for item in gateway.apis if item.counter}):
             self._put(
-                f"counter/{each}", "", (each,), lambda where: [internal_clusters.counter(where)]
+                f"counter/{item}", "", (item,), lambda where: [internal_clusters.counter(where)]
             )
-        for key in self._held - self._wanted:
-            self._parts.drop(key)
-        self._held = self._wanted
+        for key in self._keys - self._planned:
+            self._fragments.drop(key)
+        self._keys = self._planned
 
     def _put(
-        self, key: str, cluster: str, seen: tuple[Any, ...], make: Callable[..., list[Resource]]
+        self, key: str, cluster: str, inputs: tuple[Any, ...], make: Callable[..., list[Resource]]
     ) -> None:
-        self._wanted.add(key := _PREFIX + key)
-        before = self._parts.get(key)
-        if before is not None and before.seen == seen:
+        self._planned.add(key := _PREFIX + key)
+        before = self._fragments.get(key)
+        if before is not None and before.inputs == inputs:
             return
         try:
-            made = Part(tuple(make(*seen)), _left_out(cluster, seen), seen=seen)
+            fragment = Fragment(tuple(make(*inputs)), _unsupported(cluster, inputs), inputs=inputs)
         except InvalidValueError as error:
-            made = Part((), ((names.unserved(cluster), str(error)),), seen=seen)
-        self._parts.put(key, made)
+            fragment = Fragment((), ((names.unserved(cluster), str(error)),), inputs=inputs)
+        self._fragments.put(key, fragment)
 
     def _put_port(self, listener: ir.ApiListener, gateway: ir_gateway.Gateway) -> None:
-        """Plan a listener, again only when a chain comes, goes or is another."""
-        self._wanted.add(key := f"{_PREFIX}port/{listener.port}")
-        shown = [(each.name, each.hosts, len(filter_chains.certificates(listener, each)))
+        """Plan a listener; regenerate it only if a chain is added, removed or changed."""
+        self._planned.add(key := f"{_PREFIX}port/{listener.port}")
+        chain_inputs = [(each.name, each.hosts, len(filter_chains.certificates(listener, each)))
                  for each in listener.clusters]  # fmt: skip
-        seen = (
+        inputs = (
             listener.port, len(listener.certificates), listener.counter, gateway.bind_address,
-            gateway.edge, shown, {each.name for each in listener.clusters},
+            gateway.edge, chain_inputs, {each.name for each in listener.clusters},
         )  # fmt: skip
-        before = self._parts.get(key)
-        if before is None or before.seen != seen:
-            self._parts.put(key, _port(listener, gateway, seen))
+        before = self._fragments.get(key)
+        if before is None or before.inputs != inputs:
+            self._fragments.put(key, _port(listener, gateway, inputs))
 
 
 def _clusters(listeners: Iterable[ir.ApiListener]) -> Iterator[ir.ApiCluster]:
-    """Give each cluster once: several ports serve the same servers, and share their limits."""
-    found = {each.name: each for listener in listeners for each in listener.clusters}
-    yield from found.values()
+    """Yield each cluster once: several ports serve the same servers and share their limits."""
+    by_name = {each.name: each for listener in listeners for each in listener.clusters}
+    yield from by_name.values()
 
 
 def _onward(cluster: ir.ApiCluster, token: str) -> list[Resource]:
@@ -96,7 +96,7 @@ def _onward(cluster: ir.ApiCluster, token: str) -> list[Resource]:
 
 def _socket() -> list[Resource]:
     return [
-        internal_clusters.companion(),
+        internal_clusters.sidecar_config(),
         internal_clusters.listener(),
         internal_clusters.reviewer(),
     ]
@@ -106,44 +106,46 @@ def _arrival(port: int, cluster: ir.ApiCluster) -> list[Resource]:
     return [routes.arrival(port, cluster)]
 
 
-def _left_out(cluster: str, seen: tuple[Any, ...]) -> Unsupported:
-    if not isinstance(seen[0] if seen else None, ir.ApiCluster):
+def _unsupported(cluster: str, inputs: tuple[Any, ...]) -> Unsupported:
+    if not isinstance(inputs[0] if inputs else None, ir.ApiCluster):
         return ()
-    found, token = seen
-    why = clusters.unsupported(found)
-    if found.token and not token:
-        why = [*why, "clientConfig.bearerToken: there is no such secret"]
-    return tuple((names.api(cluster), each) for each in why)
+    api_cluster, token = inputs
+    reasons = clusters.unsupported(api_cluster)
+    if api_cluster.token and not token:
+        reasons = [*reasons, "clientConfig.bearerToken: secret not found"]
+    return tuple((names.api(cluster), each) for each in reasons)
 
 
-def _port(listener: ir.ApiListener, gateway: ir_gateway.Gateway, seen: tuple[Any, ...]) -> Part:
-    made, unsupported = [], []
+def _port(
+    listener: ir.ApiListener, gateway: ir_gateway.Gateway, inputs: tuple[Any, ...]
+) -> Fragment:
+    chains, unsupported = [], []
     for cluster in listener.clusters:
-        # Who has nothing to show is not spoken to.
+        # Without a certificate there is no chain: handshakes fail.
         if not filter_chains.certificates(listener, cluster):
-            unsupported.append((names.unserved(cluster.name), "there is no certificate to show"))
+            unsupported.append((names.unserved(cluster.name), "no server certificate"))
             continue
         try:
-            made.append(filter_chains.of_cluster(listener, cluster, gateway.edge))
+            chains.append(filter_chains.cluster_chain(listener, cluster, gateway.edge))
         except InvalidValueError as error:
             unsupported.append((names.unserved(cluster.name), str(error)))
-    found: list[Resource] = []
-    if made or listener.certificates:
-        found.append(filter_chains.listener(listener, made, gateway))
+    resources: list[Resource] = []
+    if chains or listener.certificates:
+        resources.append(filter_chains.listener(listener, chains, gateway))
     if listener.certificates:
-        found.append(routes.nowhere(listener.port, listener))
-    return Part(tuple(found), tuple(unsupported), seen=seen)
+        resources.append(routes.unknown_hosts(listener.port, listener))
+    return Fragment(tuple(resources), tuple(unsupported), inputs=inputs)
 
 
 def certificates(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str]]:
-    """Give the name of every secret that is a certificate, and of what is in it."""
+    """Yield the name of every certificate secret, and of the certificate in it."""
     for listener in gateway.apis:
-        for place, wanted in enumerate(listener.certificates):
-            yield names.server_certificate(names.api_chain(listener.port, ""), place), wanted
+        for index, certificate in enumerate(listener.certificates):
+            yield names.server_certificate(names.api_chain(listener.port, ""), index), certificate
         for cluster in listener.clusters:
             chain = names.api_chain(listener.port, cluster.name)
-            for place, wanted in enumerate(filter_chains.certificates(listener, cluster)):
-                yield names.server_certificate(chain, place), wanted
+            for index, certificate in enumerate(filter_chains.certificates(listener, cluster)):
+                yield names.server_certificate(chain, index), certificate
     for cluster in _clusters(gateway.apis):
         if cluster.tls is not None and cluster.tls.certificate:
             name = names.backend_certificate(names.servers(cluster.name))
@@ -151,9 +153,9 @@ def certificates(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str]]:
 
 
 def trust(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str, bool]]:
-    """Give the name of every secret that is a bundle, of what is in it, and if it is optional.
+    """Yield the name of every CA secret, of its CA certificates, and whether it is optional.
 
-    A chain asks for its clients' authorities whether there are any or not.
+    A chain refers to the CA certificates of its clients even if there are none.
     """
     for listener in gateway.apis:
         for cluster in listener.clusters:

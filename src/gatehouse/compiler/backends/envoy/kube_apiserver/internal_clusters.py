@@ -1,4 +1,4 @@
-"""Where the reviewer asks clusters, and where it is asked itself; and the shared counter."""
+"""Internal endpoints: the reviewer's socket and cluster, and the rate limit service."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from gatehouse.compiler.backends.envoy.protobufs import address, packed, truth, 
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, LISTENER, Resource
 
-_STRANGERS = ("impersonate-", "x-remote-", "x-envoy-")
-"""How the names of headers begin that the reviewer says nothing by."""
+_REMOVED_HEADERS = ("impersonate-", "x-remote-", "x-envoy-")
+"""Prefixes of headers that the reviewer must not send."""
 
 _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 def listener() -> Resource:
-    """Give the listener of the socket. The header ``Host`` names the cluster that is asked."""
+    """Build the listener of the reviewer's socket. The header ``Host`` names the cluster."""
     manager = manager_pb2.HttpConnectionManager(
         stat_prefix="upstream_socket",
         codec_type=manager_pb2.HttpConnectionManager.HTTP1,
         scoped_routes=connection_manager.scopes(),
         early_header_mutation_extensions=[
-            filter_chains.arrival(names.upstream_scope("") + "%REQ(:AUTHORITY)%", *_STRANGERS)
+            filter_chains.arrival(names.upstream_scope("") + "%REQ(:AUTHORITY)%", *_REMOVED_HEADERS)
         ],
         generate_request_id=truth(False),
         normalize_path=truth(False),
@@ -44,64 +44,66 @@ def listener() -> Resource:
         name="envoy.filters.http.router",
         typed_config=packed(router_pb2.Router(suppress_envoy_headers=True)),
     )
-    made = listener_pb2.Listener(name="upstream.sock", address=_pipe(names.UPSTREAM_SOCKET))
-    made.address.pipe.mode = 0o600
-    made.filter_chains.add(
+    proto = listener_pb2.Listener(name="upstream.sock", address=_pipe(names.UPSTREAM_SOCKET))
+    proto.address.pipe.mode = 0o600
+    proto.filter_chains.add(
         filters=[
             listener_components_pb2.Filter(
                 name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
             )
         ]
     )
-    return Resource.make(LISTENER, made.name, written(made))
+    return Resource.make(LISTENER, proto.name, written(proto))
 
 
 def reviewer() -> Resource:
-    """Give the cluster of the reviewer."""
-    made = _static(names.REVIEWER, _pipe(names.REVIEWER_SOCKET))
-    return Resource.make(CLUSTER, made.name, written(made))
+    """Build the cluster of the reviewer."""
+    proto = _static(names.REVIEWER, _pipe(names.REVIEWER_SOCKET))
+    return Resource.make(CLUSTER, proto.name, written(proto))
 
 
-def companion() -> Resource:
-    """Give what has the agent run a reviewer. There is nothing to tell it."""
-    return sidecar_configs.resource(names.REVIEWER_COMPANION, "kubernetes", names.REVIEWER_FILES)
+def sidecar_config() -> Resource:
+    """Return the resource that makes the agent run a reviewer; its configuration is empty."""
+    return sidecar_configs.resource(names.REVIEWER_SIDECAR, "kubernetes", names.REVIEWER_FILES)
 
 
-def counter(where: str) -> Resource:
-    """Give the cluster of the shared counter at ``host:port``. Raises UnwritableError."""
-    host, _, port = where.rpartition(":")
+def counter(endpoint: str) -> Resource:
+    """Build the cluster of the rate limit service at ``host:port``. Raises InvalidValueError."""
+    host, _, port = endpoint.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     try:
-        found = address(host, int(port))
+        socket_address = address(host, int(port))
     except ValueError as error:
-        raise quoting.InvalidValueError("the address of the shared counter has no port") from error
-    made = _static(names.counter(where), found)
+        raise quoting.InvalidValueError(
+            "address of the rate limit service must be host:port"
+        ) from error
+    proto = _static(names.counter(endpoint), socket_address)
     try:
         ipaddress.ip_address(host)
     except ValueError:
         quoting.hostname(host)
-        made.type = cluster_pb2.Cluster.STRICT_DNS
+        proto.type = cluster_pb2.Cluster.STRICT_DNS
     options = http_pb2.HttpProtocolOptions()
     options.explicit_http_config.http2_protocol_options.CopyFrom(
         protocol_pb2.Http2ProtocolOptions()
     )
-    made.typed_extension_protocol_options[_HTTP].CopyFrom(packed(options))
-    return Resource.make(CLUSTER, made.name, written(made))
+    proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(options))
+    return Resource.make(CLUSTER, proto.name, written(proto))
 
 
 def _pipe(path: str) -> Any:
     return address_pb2.Address(pipe=address_pb2.Pipe(path=path))
 
 
-def _static(name: str, where: Any) -> Any:
-    made = clusters.base(name)
-    made.ClearField("eds_cluster_config")
-    made.type = cluster_pb2.Cluster.STATIC
-    endpoint = components.LbEndpoint(endpoint=components.Endpoint(address=where))
-    made.load_assignment.CopyFrom(
+def _static(name: str, socket_address: Any) -> Any:
+    proto = clusters.base(name)
+    proto.ClearField("eds_cluster_config")
+    proto.type = cluster_pb2.Cluster.STATIC
+    endpoint = components.LbEndpoint(endpoint=components.Endpoint(address=socket_address))
+    proto.load_assignment.CopyFrom(
         endpoint_pb2.ClusterLoadAssignment(
             cluster_name=name,
             endpoints=[components.LocalityLbEndpoints(lb_endpoints=[endpoint])],
         )
     )
-    return made
+    return proto

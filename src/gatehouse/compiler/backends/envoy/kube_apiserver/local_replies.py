@@ -1,4 +1,4 @@
-"""What Envoy answers by itself: ``Status`` objects, as every client of Kubernetes reads them."""
+"""Local replies of Envoy: ``Status`` objects, which all Kubernetes clients understand."""
 
 from __future__ import annotations
 
@@ -27,106 +27,110 @@ _REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
-"""Of ``metav1.StatusReason``; a code without one has no reason."""
+"""Values of ``metav1.StatusReason``; other codes have no reason."""
 
-SAID = "%LOCAL_REPLY_BODY%"
+BODY = "%LOCAL_REPLY_BODY%"
 
 LIMITED = f"%METADATA(ROUTE:{names.SCRIPT}:limited)%"
-"""In the metadata of routes: what is said to who is refused by a limit."""
+"""Route metadata: the message for requests that a limit rejects."""
 
 _BUSY, _AWAY = 1, 60
-"""Seconds after which a client is to come again."""
+"""Values of Retry-After in seconds."""
 
 
 def of_cluster() -> Any:
-    """Give the answers of a port for names that are served."""
-    made = manager_pb2.LocalReplyConfig()
-    made.mappers.extend(_limits())
-    made.mappers.append(_mapper(_flag("UH"), 503, "no ready endpoints", wait=_AWAY))
-    # A server that is left to try, because it is the last, may be there again in a moment.
-    made.mappers.append(_mapper(_flag("UF"), 503, "no endpoint could be connected to", wait=_BUSY))
-    # A scope that is not there yet must not look like an object that does not exist.
-    made.mappers.append(_mapper(_flag("NR"), 503, "the gateway is changing", wait=_BUSY))
-    made.mappers.extend(_codes())
-    return made
+    """Return the local replies of a port for known hostnames."""
+    proto = manager_pb2.LocalReplyConfig()
+    proto.mappers.extend(_limits())
+    proto.mappers.append(_mapper(_flag("UH"), 503, "no ready endpoints", retry_after=_AWAY))
+    # The last server is never ejected, so that it may be available again soon.
+    proto.mappers.append(
+        _mapper(_flag("UF"), 503, "no endpoint could be connected to", retry_after=_BUSY)
+    )
+    # A missing scope must not look like an object that does not exist.
+    proto.mappers.append(_mapper(_flag("NR"), 503, "the gateway is changing", retry_after=_BUSY))
+    proto.mappers.extend(_codes())
+    return proto
 
 
-def of_nobody() -> Any:
-    """Give the answers of a port for names that are not served."""
-    said = "the request cluster(%REQ(:AUTHORITY)%) is not being proxied"
-    made = manager_pb2.LocalReplyConfig()
-    made.mappers.append(_mapper(_code(503), 503, said, wait=_AWAY))
-    made.mappers.extend(_codes())
-    return made
+def unknown_host() -> Any:
+    """Return the local replies of a port for unknown hostnames."""
+    message = "the request cluster(%REQ(:AUTHORITY)%) is not being proxied"
+    proto = manager_pb2.LocalReplyConfig()
+    proto.mappers.append(_mapper(_code(503), 503, message, retry_after=_AWAY))
+    proto.mappers.extend(_codes())
+    return proto
 
 
 def _limits() -> Iterator[Any]:
-    """A limit is met by a breaker (the flag UO), or by a filter while the scope is still known."""
-    told = accesslog_pb2.AccessLogFilter()
-    told.header_filter.header.name = names.SCOPE_HEADER
-    told.header_filter.header.string_match.contains = f":{names.FLOW_SCOPES}"
-    refused = accesslog_pb2.AccessLogFilter()
-    refused.and_filter.filters.extend([_code(429), told])
-    for met in (_flag("UO"), refused):
+    """Yield mappers for limits: of a circuit breaker (flag UO), or of a filter in a flow scope."""
+    in_flow_scope = accesslog_pb2.AccessLogFilter()
+    in_flow_scope.header_filter.header.name = names.SCOPE_HEADER
+    in_flow_scope.header_filter.header.string_match.contains = f":{names.FLOW_SCOPES}"
+    rate_limited = accesslog_pb2.AccessLogFilter()
+    rate_limited.and_filter.filters.extend([_code(429), in_flow_scope])
+    for limited in (_flag("UO"), rate_limited):
         event = accesslog_pb2.AccessLogFilter()
-        event.and_filter.filters.extend([met, _of_events()])
-        # Who reports an event is not to report it again.
+        event.and_filter.filters.extend([limited, _is_event_report()])
+        # Clients that report Events must not report them again.
         yield _mapper(event, 429, LIMITED)
-        yield _mapper(met, 429, LIMITED, wait=_BUSY)
+        yield _mapper(limited, 429, LIMITED, retry_after=_BUSY)
 
 
-def _of_events() -> Any:
-    made = accesslog_pb2.AccessLogFilter()
-    matcher = made.metadata_filter.matcher
+def _is_event_report() -> Any:
+    proto = accesslog_pb2.AccessLogFilter()
+    matcher = proto.metadata_filter.matcher
     matcher.filter = names.SCRIPT
     matcher.path.add(key="events")
     matcher.value.bool_match = True
-    made.metadata_filter.match_if_key_not_found.value = False
-    return made
+    proto.metadata_filter.match_if_key_not_found.value = False
+    return proto
 
 
 def _codes() -> Iterator[Any]:
     for code in _REASONS:
-        yield _mapper(_code(code), code, SAID)
-    made = _Mapper(filter=accesslog_pb2.AccessLogFilter())
-    made.filter.status_code_filter.comparison.op = accesslog_pb2.ComparisonFilter.GE
-    made.filter.status_code_filter.comparison.value.default_value = 400
-    made.filter.status_code_filter.comparison.value.runtime_key = "gatehouse.unused"
-    made.body_format_override.json_format.update(_status("%RESPONSE_CODE%", "", SAID, 0))
-    yield made
+        yield _mapper(_code(code), code, BODY)
+    proto = _Mapper(filter=accesslog_pb2.AccessLogFilter())
+    proto.filter.status_code_filter.comparison.op = accesslog_pb2.ComparisonFilter.GE
+    proto.filter.status_code_filter.comparison.value.default_value = 400
+    proto.filter.status_code_filter.comparison.value.runtime_key = "gatehouse.unused"
+    proto.body_format_override.json_format.update(_status("%RESPONSE_CODE%", "", BODY, 0))
+    yield proto
 
 
-def _mapper(wanted: Any, code: int, said: str, *, wait: int = 0) -> Any:
-    made = _Mapper(filter=wanted, status_code=number(code))
-    made.body_format_override.json_format.update(_status(code, _REASONS[code], said, wait))
-    if wait:
-        made.headers_to_add.append(headers.option("retry-after", str(wait)))
-    return made
+def _mapper(log_filter: Any, code: int, message: str, *, retry_after: int = 0) -> Any:
+    proto = _Mapper(filter=log_filter, status_code=number(code))
+    proto.body_format_override.json_format.update(
+        _status(code, _REASONS[code], message, retry_after)
+    )
+    if retry_after:
+        proto.headers_to_add.append(headers.option("retry-after", str(retry_after)))
+    return proto
 
 
-def _status(code: Any, reason: str, said: str, wait: int) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _status(code: Any, reason: str, message: str, retry_after: int) -> dict[str, Any]:
+    status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
-        "message": said,
+        "message": message,
         "reason": reason,
         "code": code,
     }
-    if wait:
-        found["details"] = {"retryAfterSeconds": wait}
-    return found
+    if retry_after:
+        status["details"] = {"retryAfterSeconds": retry_after}
+    return status
 
 
 def _flag(name: str) -> Any:
-    made = accesslog_pb2.AccessLogFilter()
-    made.response_flag_filter.flags.append(name)
-    return made
+    proto = accesslog_pb2.AccessLogFilter()
+    proto.response_flag_filter.flags.append(name)
+    return proto
 
 
 def _code(code: int) -> Any:
-    made = accesslog_pb2.AccessLogFilter()
-    made.status_code_filter.comparison.value.default_value = code
-    made.status_code_filter.comparison.value.runtime_key = "gatehouse.unused"
-    return made
+    proto = accesslog_pb2.AccessLogFilter()
+    proto.status_code_filter.comparison.value.default_value = code
+    proto.status_code_filter.comparison.value.runtime_key = "gatehouse.unused"
+    return proto

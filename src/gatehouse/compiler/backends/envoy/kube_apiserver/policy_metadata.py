@@ -1,4 +1,4 @@
-"""Policies as the script reads them: data of a virtual host, never text of a program."""
+"""Dispatch policies as the script reads them: metadata of a virtual host, never program text."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gatehouse.compiler.ir import kube_apiserver as ir
 
 
 def policy_metadata(cluster: ir.ApiCluster) -> struct_pb2.Struct:
-    """Give everything that the script knows of a cluster. Raises UnwritableError."""
-    made = struct_pb2.Struct()
+    """Return the script's configuration of a cluster. Raises InvalidValueError."""
+    proto = struct_pb2.Struct()
     identity = cluster.identity
-    made.update(
+    proto.update(
         {
             "cluster": quoting.text(cluster.name),
             "denied": cluster.denied,
@@ -30,16 +30,16 @@ def policy_metadata(cluster: ir.ApiCluster) -> struct_pb2.Struct:
             "policies": [_policy(cluster, each) for each in cluster.policies],
         }
     )
-    return made
+    return proto
 
 
 def version(data: struct_pb2.Struct) -> str:
-    """Name what the script is told: another name, and it is read again."""
+    """Return a hash of the script's configuration: a new one makes the script read it again."""
     return hashlib.sha256(written(data)).hexdigest()[:24]
 
 
 def subset(policy: ir.Policy) -> str:
-    """Name the servers of a policy; empty for all of them."""
+    """Return the name of a policy's set of servers; empty: all servers."""
     return names.digest(*sorted(policy.servers)) if policy.servers else ""
 
 
@@ -57,16 +57,16 @@ def _rule(rule: ir.Rule) -> dict[str, Any]:
     return {name: _names(getattr(rule, name)) for name in ir.Rule.__struct_fields__}
 
 
-def _names(found: ir.Names) -> Any:
-    exact, prefixes = _sendable(found.exact), _sendable(found.prefixes)
-    endings = [f"/{each}" for each in _sendable(found.subresources)]
+def _names(values: ir.Names) -> Any:
+    exact, prefixes = _possible(values.exact), _possible(values.prefixes)
+    endings = [f"/{each}" for each in _possible(values.subresources)]
     if not exact and not prefixes and not endings:
-        return found.others
-    return {"exact": exact, "prefixes": prefixes, "endings": endings, "others": found.others}
+        return values.others
+    return {"exact": exact, "prefixes": prefixes, "endings": endings, "others": values.others}
 
 
-def _sendable(values: Iterable[str]) -> list[str]:
-    """Leave out what no request has that is let through: what is no text, or has a zero byte."""
+def _possible(values: Iterable[str]) -> list[str]:
+    """Drop values that no permitted request has: invalid Unicode, or with a zero byte."""
     return [each for each in values if "\0" not in each and _is_unicode(each)]
 
 

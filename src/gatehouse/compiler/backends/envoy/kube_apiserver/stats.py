@@ -1,8 +1,9 @@
-"""What is counted of requests for kube-apiservers: by Envoy itself, with labels.
+"""Metrics of requests for kube-apiservers, counted by Envoy with labels.
 
-The script says what a request is in the header that names its scope (:func:`names.told`), which
-costs no look into Envoy more; a filter keeps that until the request ends, when the header is long
-gone. The labels are put in the words of our metrics by the agent (:mod:`gatehouse.agent.envoy`).
+The script writes the properties of a request into the scope header
+(:func:`names.scope_header_value`), which needs no additional call into Envoy. A filter stores it
+until the request ends, when the header has been removed. The agent converts the labels to those of
+Gatehouse's metrics (:mod:`gatehouse.agent.envoy`).
 """
 
 from __future__ import annotations
@@ -21,87 +22,87 @@ from gatehouse.compiler.backends.envoy.protobufs import packed
 FILTER = "envoy.filters.http.set_filter_state"
 
 PERIOD = 5.0
-"""Seconds after which a request is one that takes long."""
+"""Seconds after which a request counts as long-running."""
 
-_BOUND = {
+_LIMITS = {
     "prefix": "gatehouse_kube", "max_counters": 10_000, "max_gauges": 2_000, "max_histograms": 50,
 }  # fmt: skip
-"""Of one cluster: what a client makes Envoy remember has an end, whatever it asks for."""
+"""Limits of one cluster: the statistics that clients can create in Envoy are bounded."""
 
-_KEPT = "gatehouse.told"
-_TOLD = f"%FILTER_STATE({_KEPT}:PLAIN)%"
-_VERB = f"%FILTER_STATE({_KEPT}:PLAIN):{names.VERB_WIDTH}%"
+_STATE_KEY = "gatehouse.told"
+_REQUEST = f"%FILTER_STATE({_STATE_KEY}:PLAIN)%"
+_VERB = f"%FILTER_STATE({_STATE_KEY}:PLAIN):{names.VERB_WIDTH}%"
 
 _Filter = accesslog_pb2.AccessLogFilter
 
 
-def keeping_nothing() -> Any:
-    """Give the filter, after the script, for requests that go no further than where they arrive."""
+def idle_filter() -> Any:
+    """Return the filter, after the script, for requests that stay in the scope of arrival."""
     return set_filter_state_pb2.Config()
 
 
-def keeping() -> Any:
-    """Give that filter as routes have it that the script chose: it keeps what the script said.
+def store_filter() -> Any:
+    """Return the filter of routes that the script selects: it stores the scope header.
 
-    Before that, clients have a part in the text: what is counted would have no end.
+    Before, the header contains client input: the number of labels would be unbounded.
     """
-    made = keeping_nothing()
-    value = made.on_request_headers.add(object_key=_KEPT, factory_key="envoy.string")
+    proto = idle_filter()
+    value = proto.on_request_headers.add(object_key=_STATE_KEY, factory_key="envoy.string")
     value.format_string.text_format_source.inline_string = f"%REQ({names.SCOPE_HEADER})%"
-    return made
+    return proto
 
 
 def loggers(cluster: str) -> Iterator[Any]:
-    """Give what counts the requests of a cluster."""
+    """Yield the loggers that count the requests of a cluster."""
     name = quoting.literal(names.plain(cluster))
-    answered = f"%RESPONSE_CODE%|%RESPONSE_FLAGS%|%UPSTREAM_HOST%|{name}|{_TOLD}"
-    requests = {"stat": _stat("requests", answered), "value_fixed": 1}
-    took = {
+    tags = f"%RESPONSE_CODE%|%RESPONSE_FLAGS%|%UPSTREAM_HOST%|{name}|{_REQUEST}"
+    requests = {"stat": _stat("requests", tags), "value_fixed": 1}
+    durations = {
         "stat": _stat("milliseconds", f"{name}|{_VERB}"),
         "unit": "Milliseconds",
         "value_format": "%DURATION%",
     }
-    yield _logger(ended(), counters=[requests], histograms=[took])
-    long_ones = {
-        "stat": _stat("long_running", f"{name}|{_TOLD}"),
+    yield _logger(ended(), counters=[requests], histograms=[durations])
+    long_running = {
+        "stat": _stat("long_running", f"{name}|{_REQUEST}"),
         "value_fixed": 1,
         "add_subtract": {"add_log_type": "DownstreamPeriodic", "sub_log_type": "DownstreamEnd"},
     }
-    yield _logger(_first_period(), gauges=[long_ones])
+    yield _logger(_first_period(), gauges=[long_running])
 
 
 def ended() -> Any:
-    """Hold requests at their end, not those that take long and are told of meanwhile."""
+    """Match requests at their end, not the periodic entries of long-running ones."""
     return _of_type(data_pb2.DownstreamEnd)
 
 
 def _first_period() -> Any:
-    # Envoy adds at every period, and takes away once.
-    made, first = _Filter(), _Filter()
+    # Envoy adds in every period, and subtracts once.
+    proto, first = _Filter(), _Filter()
     first.duration_filter.comparison.op = accesslog_pb2.ComparisonFilter.LE
     first.duration_filter.comparison.value.default_value = int(PERIOD * 1500)
     first.duration_filter.comparison.value.runtime_key = "gatehouse.unused"
-    made.and_filter.filters.extend([_of_type(data_pb2.DownstreamPeriodic), first])
-    return made
+    proto.and_filter.filters.extend([_of_type(data_pb2.DownstreamPeriodic), first])
+    return proto
 
 
 def _of_type(kind: Any) -> Any:
-    made = _Filter()
-    made.log_type_filter.types.append(kind)
-    return made
+    proto = _Filter()
+    proto.log_type_filter.types.append(kind)
+    return proto
 
 
-def _logger(held: Any, **stats: list[dict[str, Any]]) -> Any:
-    """Give a logger, written by the names of fields: the classes we have lack the newer ones."""
+def _logger(log_filter: Any, **stats: list[dict[str, Any]]) -> Any:
+    """Return a logger, written by field names: the generated classes lack the newer fields."""
     config = typed_struct_pb2.TypedStruct(
         type_url="type.googleapis.com/envoy.extensions.access_loggers.stats.v3.Config"
     )
-    config.value.update({"stats_scope": _BOUND, **stats})
+    config.value.update({"stats_scope": _LIMITS, **stats})
     return accesslog_pb2.AccessLog(
-        name="envoy.access_loggers.stats", filter=held, typed_config=packed(config)
+        name="envoy.access_loggers.stats", filter=log_filter, typed_config=packed(config)
     )
 
 
 def _stat(name: str, of: str) -> dict[str, Any]:
-    # One label of many words: each label costs more than its words do.
+    # One label of several elements: each label costs more than its elements.
     return {"name": name, "tags": [{"name": "of", "value_format": of}]}

@@ -1,1 +1,1 @@
-"""Which routes attach to which listeners, and under which hostnames."""
+"""Attachment of routes to listeners, and the hostnames that result."""

@@ -1,7 +1,7 @@
-"""Names that an HTTPRoute and a GRPCRoute both want of one listener: the older route has them.
+"""Hostname conflicts between HTTPRoutes and GRPCRoutes of one listener: the older route wins.
 
-GRPCRoute, ``spec.hostnames``: of two routes of the two kinds whose names intersect exactly one is
-accepted, the oldest, then the first by ``namespace/name`` (then by kind).
+GRPCRoute, ``spec.hostnames``: of two routes of the two kinds with intersecting hostnames exactly
+one is accepted: the oldest, then the first by ``namespace/name``, then by kind.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ KINDS = ("GRPCRoute", "HTTPRoute")
 
 
 def attachments(ask: Ask, key: Key) -> tuple[Attachment, ...]:
-    """Give what became of each parentRef of a route that names something of ours."""
-    found = ask(parent_results, key)
+    """Return the result of each parentRef of a route that refers to a managed Gateway."""
+    results = ask(parent_results, key)
     if key[0] not in KINDS:
-        return found
-    return tuple(_without(each, ask(lost_hostnames, each.gateway).get(key, {})) for each in found)
+        return results
+    return tuple(_without(each, ask(lost_hostnames, each.gateway).get(key, {})) for each in results)
 
 
 def routes_of(ask: Ask, key: Key) -> Table[Key, Key]:
-    """Give the routes that name a Gateway or one of its ListenerSets."""
+    """Return the routes whose parentRefs name a Gateway or one of its ListenerSets."""
     return ask(_routes_of, key).whole
 
 
@@ -43,79 +43,88 @@ def _routes_of(ask: Ask, key: Key) -> Union[Key, Key]:
 
 
 def lost_hostnames(ask: Ask, gateway: Key) -> dict[Key, dict[Listener, Key]]:
-    """Give, for each route that must go without a listener, to which other route it lost it."""
-    found: dict[Key, dict[Listener, Key]] = {}
+    """Return the listeners that each route lost, with the winning route."""
+    lost: dict[Key, dict[Listener, Key]] = {}
     taken: dict[tuple[Listener, str], dict[str, Key]] = {}
-    for key in sorted(_contesting(ask, gateway), key=lambda key: _age(ask, key)):
+    for key in sorted(_conflicting(ask, gateway), key=lambda key: _age(ask, key)):
         other = KINDS[1 - KINDS.index(key[0])]
-        for listener, names in _wanted(ask, key, gateway).items():
+        for listener, names in _requested_hostnames(ask, key, gateway).items():
             rival = _holder(taken.get((listener, other), {}), names)
             if rival is not None:
-                found.setdefault(key, {})[listener] = rival
+                lost.setdefault(key, {})[listener] = rival
             else:
                 taken.setdefault((listener, key[0]), {}).update(dict.fromkeys(names, key))
-    return found
+    return lost
 
 
-def _contesting(ask: Ask, gateway: Key) -> set[Key]:
-    """Give the routes of the kind of which there are fewer, and the others that want their names.
+def _conflicting(ask: Ask, gateway: Key) -> set[Key]:
+    """Return the routes that may conflict.
 
-    As a rule there are few of one kind, and thousands of the other need no looking at.
+    These are all routes of the rarer kind, and those of the other kind that share a hostname with
+    them. Usually one kind has few routes, and thousands of the other need not be examined.
     """
     everyone = ask(routes_of, gateway)
     kinds = {kind: everyone.between((kind,), (kind + "\0",)) for kind in KINDS}
     if not all(kinds.values()):
         return set()
-    other, fewer = sorted(KINDS, key=lambda kind: -len(kinds[kind]))
-    wanting = ask(_wanting, gateway).groups
-    found = set(kinds[fewer])
-    for key in kinds[fewer]:
-        for listener, names in _wanted(ask, key, gateway).items():
+    other, rarer = sorted(KINDS, key=lambda kind: -len(kinds[kind]))
+    requests = ask(_requests, gateway).groups
+    conflicting = set(kinds[rarer])
+    for key in kinds[rarer]:
+        for listener, names in _requested_hostnames(ask, key, gateway).items():
             for name in names:
-                found.update(wanting.get((other, listener, name, WITHIN), ()))
+                conflicting.update(requests.get((other, listener, name, WITHIN), ()))
                 for wider in hostnames.wider(name):
-                    found.update(wanting.get((other, listener, wider, AS_IT_IS), ()))
-    return found
+                    conflicting.update(requests.get((other, listener, wider, EXACT), ()))
+    return conflicting
 
 
-AS_IT_IS, WITHIN = "as it is", "within"
+EXACT, WITHIN = "exact", "within"
 
-Wanting = tuple[str, Listener, str, str]
-"""A kind, a listener, a hostname, and whether it is that itself or a name within it."""
+HostnameRequest = tuple[str, Listener, str, str]
+"""Route kind, listener, hostname; ``EXACT`` for that hostname, ``WITHIN`` for a hostname within it.
+"""
 
 
-def _wanting(
+def _requests(
     ask: Ask, gateway: Key
-) -> Grouping[Key, Key, tuple[Attachment, ...], Wanting, tuple[Key, ...]]:
-    """Give who wants what of the listeners of a Gateway."""
+) -> Grouping[Key, Key, tuple[Attachment, ...], HostnameRequest, tuple[Key, ...]]:
+    """Return the routes that request each hostname of a Gateway's listeners."""
     routes = ask.map(parent_results, ask(routes_of, gateway))
-    return group_by(ask.last(), routes, _wants, _themselves, gateway)
+    return group_by(ask.last(), routes, _requests_of, _identity, gateway)
 
 
-def _wants(gateway: Key, key: Key, found: tuple[Attachment, ...]) -> Iterator[Wanting]:
-    for place in _places(gateway, found):
-        yield (key[0], place.listener, place.hostname, AS_IT_IS)
+def _requests_of(
+    gateway: Key, key: Key, results: tuple[Attachment, ...]
+) -> Iterator[HostnameRequest]:
+    for place in _listener_hostnames(gateway, results):
+        yield (key[0], place.listener, place.hostname, EXACT)
         for name in (place.hostname, *hostnames.wider(place.hostname)):
             yield (key[0], place.listener, name, WITHIN)
 
 
-def _themselves(_: Key, __: Wanting, routes: tuple[Key, ...]) -> tuple[Key, ...]:
+def _identity(_: Key, __: HostnameRequest, routes: tuple[Key, ...]) -> tuple[Key, ...]:
     return routes
 
 
-def _wanted(ask: Ask, key: Key, gateway: Key) -> dict[Listener, set[str]]:
-    found: dict[Listener, set[str]] = {}
-    for place in _places(gateway, ask(parent_results, key)):
-        found.setdefault(place.listener, set()).add(place.hostname)
-    return found
+def _requested_hostnames(ask: Ask, key: Key, gateway: Key) -> dict[Listener, set[str]]:
+    hostnames_by_listener: dict[Listener, set[str]] = {}
+    for place in _listener_hostnames(gateway, ask(parent_results, key)):
+        hostnames_by_listener.setdefault(place.listener, set()).add(place.hostname)
+    return hostnames_by_listener
 
 
-def _places(gateway: Key, found: Iterable[Attachment]) -> Iterator[ListenerHostname]:
-    return (place for each in found if each.gateway == gateway for place in each.places)
+def _listener_hostnames(gateway: Key, results: Iterable[Attachment]) -> Iterator[ListenerHostname]:
+    return (
+        place for each in results if each.gateway == gateway for place in each.listener_hostnames
+    )
 
 
 def _holder(taken: dict[str, Key], names: set[str]) -> Key | None:
-    """Give the route that has one of the names; most are exact, and looked up at once."""
+    """Return the route that has a conflicting hostname.
+
+    Most hostnames are exact and are looked up directly.
+    """
     for name in sorted(names):
         if name in taken:
             return taken[name]
@@ -130,17 +139,21 @@ def _without(attachment: Attachment, lost: dict[Listener, Key]) -> Attachment:
     listeners = tuple(each for each in attachment.listeners if each not in lost)
     if len(listeners) == len(attachment.listeners):
         return attachment
-    places = tuple(each for each in attachment.places if each.listener not in lost)
+    listener_hostnames = tuple(
+        each for each in attachment.listener_hostnames if each.listener not in lost
+    )
     if listeners:
         return Attachment(
-            attachment.index, attachment.parent, attachment.gateway, places, listeners
+            attachment.index, attachment.parent, attachment.gateway, listener_hostnames, listeners
         )
     holder = next(lost[each] for each in attachment.listeners)
-    message = f"hostnames: {holder[0]} {holder[1]}/{holder[2]}, which is older, has a name of it"
-    said = Finding(Reason.HOSTNAME_CONFLICT_REFUSED, f"parentRefs[{attachment.index}]: {message}")
-    return Attachment(attachment.index, attachment.parent, attachment.gateway, refusal=said)
+    message = f"hostnames: conflict with the older {holder[0]} {holder[1]}/{holder[2]}"
+    refusal = Finding(
+        Reason.HOSTNAME_CONFLICT_REFUSED, f"parentRefs[{attachment.index}]: {message}"
+    )
+    return Attachment(attachment.index, attachment.parent, attachment.gateway, refusal=refusal)
 
 
 def _age(ask: Ask, key: Key) -> tuple[str, ...]:
-    found = ask.read(key)
-    return (found.metadata.creation_timestamp, key[1], key[2], key[0])
+    route = ask.read(key)
+    return (route.metadata.creation_timestamp, key[1], key[2], key[0])

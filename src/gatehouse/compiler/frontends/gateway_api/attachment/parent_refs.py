@@ -1,4 +1,4 @@
-"""Which listeners a route attaches to, and under which hostnames; or why it does not."""
+"""parentRefs: the listeners and hostnames that a route attaches to, or why it does not."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from gatehouse.compiler.frontends.gateway_api.allowed_namespaces import admits
 from gatehouse.compiler.frontends.gateway_api.classes import is_managed
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners import listener_sets
-from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerSpec, shapes
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import (
+    ListenerSpec,
+    listener_specs,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
 from gatehouse.incremental.query import Ask, Key
 
-NAMED = ("HTTPRoute", "GRPCRoute", "TLSRoute")
-"""The kinds of route that are told apart by hostname."""
+HOSTNAME_KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute")
+"""Kinds of routes that are selected by hostname."""
 
 Listener = tuple[Key, str]
-"""Whose it is, and its name: what identifies it among all listeners of a Gateway."""
+"""Owner (Gateway or ListenerSet) and name: unique among all listeners of a Gateway."""
 
 
 class ListenerHostname(msgspec.Struct, frozen=True):
-    """One hostname of one listener under which a route is served."""
+    """A hostname of a listener under which a route is served."""
 
     port: int
     protocol: str
@@ -31,28 +34,28 @@ class ListenerHostname(msgspec.Struct, frozen=True):
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """What became of one parentRef that names something of ours."""
+    """Result of one parentRef that refers to a managed Gateway."""
 
     index: int
-    """Of the parentRef in the route's spec."""
+    """Index of the parentRef in the route's spec."""
     parent: Key
-    """The Gateway or ListenerSet."""
+    """The Gateway or ListenerSet that the parentRef names."""
     gateway: Key
-    places: tuple[ListenerHostname, ...] = ()
+    listener_hostnames: tuple[ListenerHostname, ...] = ()
     listeners: tuple[Listener, ...] = ()
-    """The listeners it attached to; counted in their status."""
+    """The listeners that the route attached to; counted in their status."""
     refusal: Finding | None = None
 
 
 def parent_results(ask: Ask, key: Key) -> tuple[Attachment, ...]:
-    """Give what becomes of each parentRef of a route, as far as it does not depend on other routes.
+    """Return the result of each parentRef of a route, not considering other routes.
 
-    Those of others' Gateways are left out.
+    parentRefs to Gateways of other controllers are omitted.
     """
     route = ask.read(key)
     if not isinstance(route, routes.Route):
         return ()
-    found = []
+    results = []
     for index, parent in enumerate(route.spec.parent_refs):
         kind = parent.kind or "Gateway"
         if parent.group not in (None, gateway.GROUP) or kind not in ("Gateway", "ListenerSet"):
@@ -60,73 +63,73 @@ def parent_results(ask: Ask, key: Key) -> tuple[Attachment, ...]:
         target: Key = (kind, parent.namespace or key[1], parent.name)
         owner = target if kind == "Gateway" else ask(listener_sets.parent_of, target)
         if owner is not None and ask(is_managed, owner):
-            found.append(_attach(ask, key, route, index, target, owner))
-    return tuple(found)
+            results.append(_attach(ask, key, route, index, target, owner))
+    return tuple(results)
 
 
 def _attach(
     ask: Ask, key: Key, route: routes.Route, index: int, target: Key, owner: Key
 ) -> Attachment:
-    """Walk the ladder: is there such a listener, may the route attach, is a name in common?"""
+    """Check in order: the listener exists, it allows the route, and a hostname matches."""
 
     def refused(reason: Reason, message: str) -> Attachment:
-        said = Finding(reason, f"parentRefs[{index}]: {message}")
-        return Attachment(index, target, owner, refusal=said)
+        refusal = Finding(reason, f"parentRefs[{index}]: {message}")
+        return Attachment(index, target, owner, refusal=refusal)
 
     parent = route.spec.parent_refs[index]
     shown = f"{target[0]} {target[1]}/{target[2]}"
-    everyone = ask(shapes, owner)
+    everyone = ask(listener_specs, owner)
     matching = [
-        shape
-        for shape in everyone
-        if shape.owner == target
-        and parent.section_name in (None, shape.name)
-        and parent.port in (None, shape.port)
+        spec
+        for spec in everyone
+        if spec.owner == target
+        and parent.section_name in (None, spec.name)
+        and parent.port in (None, spec.port)
     ]
     if not matching:
-        wanted = f"sectionName {parent.section_name}" if parent.section_name else ""
-        wanted += f" port {parent.port}" if parent.port else ""
-        message = f"{shown} has no listener {wanted.strip()}"
-        return refused(Reason.NO_MATCHING_PARENT, message.strip())
+        criteria = f" with sectionName {parent.section_name}" if parent.section_name else ""
+        criteria += f" on port {parent.port}" if parent.port else ""
+        message = f"listener{criteria} not found in {shown}"
+        return refused(Reason.NO_MATCHING_PARENT, message)
     allowed = [
-        shape
-        for shape in matching
-        if key[0] in shape.kinds and admits(ask, shape.namespaces, key[1], target[1])
+        spec
+        for spec in matching
+        if key[0] in spec.kinds and admits(ask, spec.namespaces, key[1], target[1])
     ]
     if not allowed:
-        names = ", ".join(shape.name for shape in matching)
-        message = f"listener {names} allows no {key[0]} of namespace {key[1]}"
+        names = ", ".join(spec.name for spec in matching)
+        message = f"listener {names} does not allow {key[0]} from namespace {key[1]}"
         return refused(Reason.NOT_ALLOWED, message)
-    places, joined = [], []
-    for shape in allowed:
-        common = _common(key[0], route, shape)
+    listener_hostnames, attached = [], []
+    for spec in allowed:
+        common = _common(key[0], route, spec)
         if common:
-            joined.append(shape.key)
-        places += [
-            ListenerHostname(shape.port, shape.protocol, shape.key, name)
+            attached.append(spec.key)
+        listener_hostnames += [
+            ListenerHostname(spec.port, spec.protocol, spec.key, name)
             for name in common
-            if shape.accepted and not is_isolated(name, shape, everyone)
+            if spec.accepted and not is_isolated(name, spec, everyone)
         ]
-    if not joined:
-        names = ", ".join(shape.name for shape in allowed)
-        message = f"hostnames has no name in common with listener {names}"
+    if not attached:
+        names = ", ".join(spec.name for spec in allowed)
+        message = f"hostnames: no hostname matches listener {names}"
         return refused(Reason.NO_MATCHING_HOSTNAME, message)
-    return Attachment(index, target, owner, tuple(places), tuple(joined))
+    return Attachment(index, target, owner, tuple(listener_hostnames), tuple(attached))
 
 
-def _common(kind: str, route: routes.Route, shape: ListenerSpec) -> tuple[str, ...]:
-    if kind not in NAMED:
+def _common(kind: str, route: routes.Route, spec: ListenerSpec) -> tuple[str, ...]:
+    if kind not in HOSTNAME_KINDS:
         return ("",)
     names = [name.lower() for name in route.spec.hostnames] or [""]
-    found = (hostnames.intersect(shape.hostname, name) for name in names)
-    return tuple(dict.fromkeys(name for name in found if name is not None))
+    common = (hostnames.intersect(spec.hostname, name) for name in names)
+    return tuple(dict.fromkeys(name for name in common if name is not None))
 
 
-def is_isolated(name: str, shape: ListenerSpec, everyone: tuple[ListenerSpec, ...]) -> bool:
-    """Whether a more specific listener of the port owns ``name`` (listener isolation)."""
-    own, family = hostnames.specificity(shape.hostname), PROTOCOLS[shape.protocol].family
+def is_isolated(name: str, spec: ListenerSpec, everyone: tuple[ListenerSpec, ...]) -> bool:
+    """Return whether a more specific listener of the port owns ``name`` (listener isolation)."""
+    own, family = hostnames.specificity(spec.hostname), PROTOCOLS[spec.protocol].family
     return any(
-        other.port == shape.port
+        other.port == spec.port
         and other.accepted
         and PROTOCOLS[other.protocol].family == family
         and hostnames.specificity(other.hostname) > own

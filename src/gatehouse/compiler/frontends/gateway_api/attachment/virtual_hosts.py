@@ -1,4 +1,4 @@
-"""Every route's attachments, folded into the names of each port."""
+"""Virtual hosts of a Gateway: the attachments of all routes, grouped by port and hostname."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ HTTP = ("HTTP", "HTTPS")
 STREAMS = ("TLS", "TCP", "UDP")
 
 Name = tuple[int, str, str, Listener]
-"""Port, protocol, hostname, and the listener that it belongs to."""
+"""Port, protocol, hostname, and the listener that the hostname belongs to."""
 
 
 class HostKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
-    """A hostname of a port, and who serves it: all that identifies what is served there."""
+    """Identity of a virtual host: a hostname of a port with the routes that serve it."""
 
     port: int
     protocol: str
@@ -35,88 +35,88 @@ class HostKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     listener: Listener
     routes: tuple[Key, ...]
     gateway: Key
-    """Whose settings hold."""
+    """The Gateway, whose settings apply."""
 
 
 class ListenerInfo(msgspec.Struct, frozen=True):
-    """What the names of a listener need to know of it."""
+    """Properties of a listener that its virtual hosts depend on."""
 
     hostname: str
     certificates: tuple[str, ...]
 
 
 def attached(ask: Ask, key: Key) -> Table[Key, tuple[Attachment, ...]]:
-    """Give what became of the parentRefs of each route that names a Gateway or its sets."""
+    """Return the parentRef results of each route that names a Gateway or its ListenerSets."""
     return ask.map(attachments, ask(routes_of, key))
 
 
 def virtual_hosts(ask: Ask, key: Key) -> Table[Name, HostKey]:
-    """Give the virtual hosts of a Gateway."""
+    """Return the virtual hosts of a Gateway."""
     return _hosts(ask, key, HTTP)
 
 
 def stream_hosts(ask: Ask, key: Key) -> Table[Name, HostKey]:
-    """Give the names of TLS, TCP and UDP ports of a Gateway."""
+    """Return the hosts of a Gateway's TLS, TCP and UDP ports."""
     return _hosts(ask, key, STREAMS)
 
 
 def served(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[listening.ListenerSpec, ...]:
-    """Give the listeners of a Gateway that are served by one of the protocols."""
+    """Return the served listeners of a Gateway with one of the protocols ``which[1]``."""
     return tuple(
-        state.shape
+        state.spec
         for state in ask(listening.listeners, which[0])
-        if state.served and state.shape.protocol in which[1]
+        if state.served and state.spec.protocol in which[1]
     )
 
 
 def serving(ask: Ask, which: tuple[Key, Listener]) -> ListenerInfo:
-    """Give what is to be known of one listener of a Gateway."""
+    """Return the properties of a listener that virtual hosts depend on."""
     for state in ask(listening.listeners, which[0]):
-        if state.shape.key == which[1]:
+        if state.spec.key == which[1]:
             names = sorted(entry.name for entry in state.certificates)
-            return ListenerInfo(state.shape.hostname, tuple(names))
+            return ListenerInfo(state.spec.hostname, tuple(names))
     return ListenerInfo("", ())
 
 
 def ports(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[tuple[int, str], ...]:
-    """Give the ports that a Gateway serves by some protocols, each with its own, sorted."""
-    return tuple(sorted({(shape.port, shape.protocol) for shape in ask(served, which)}))
+    """Return the (port, protocol) pairs of a Gateway's served listeners, sorted."""
+    return tuple(sorted({(spec.port, spec.protocol) for spec in ask(served, which)}))
 
 
 def of_port(hosts: Table[Name, V], port: int, protocol: str) -> Table[Name, V]:
-    """Give what of a table is about one port."""
+    """Return the entries of one port and protocol."""
     first: Any = (port, protocol)
     end: Any = (port, protocol + "\0")
     return hosts.between(first, end)
 
 
 def _hosts(ask: Ask, key: Key, protocols: tuple[str, ...]) -> Table[Name, HostKey]:
-    """Give the names of every port; a listener's own hostname is always one."""
-    wanted = ask(served, (key, protocols))
-    found = ask(_named, (key, frozenset(shape.key for shape in wanted))).groups
-    own = [(each.port, each.protocol, each.hostname, each.key) for each in wanted]
-    return found.updated({name: _host(key, name, ()) for name in own if name not in found})
+    """Return the hosts of all ports; the hostname of each listener is always one."""
+    specs = ask(served, (key, protocols))
+    hosts = ask(_named, (key, frozenset(spec.key for spec in specs))).groups
+    own = [(each.port, each.protocol, each.hostname, each.key) for each in specs]
+    return hosts.updated({name: _host(key, name, ()) for name in own if name not in hosts})
 
 
 Named = Grouping[tuple[Key, frozenset[Listener]], Key, tuple[Attachment, ...], Name, HostKey]
 
 
 def _named(ask: Ask, which: tuple[Key, frozenset[Listener]]) -> Named:
-    """Give the names that routes have in some listeners of a Gateway."""
-    return group_by(ask.last(), ask(attached, which[0]), _names, _made, which)
+    """Return the hosts that routes have on some listeners of a Gateway."""
+    return group_by(ask.last(), ask(attached, which[0]), _names, _host_of, which)
 
 
 def _names(
-    which: tuple[Key, frozenset[Listener]], _: Key, found: Iterable[Attachment]
+    which: tuple[Key, frozenset[Listener]], _: Key, results: Iterable[Attachment]
 ) -> Iterator[Name]:
-    for attachment in found:
+    for attachment in results:
         if attachment.gateway == which[0]:
-            for place in attachment.places:
+            for place in attachment.listener_hostnames:
                 if place.listener in which[1]:
                     yield (place.port, place.protocol, place.hostname, place.listener)
 
 
-def _made(which: tuple[Key, object], name: Name, routes: tuple[Key, ...]) -> HostKey:
+def _host_of(which: tuple[Key, object], name: Name, routes: tuple[Key, ...]) -> HostKey:
     return _host(which[0], name, routes)
 
 

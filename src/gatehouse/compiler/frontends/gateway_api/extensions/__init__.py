@@ -1,6 +1,9 @@
-"""Policies and filters of ``gateway.nginx.org``: what they ask for, and which of them stand.
+"""Policies, filters and parameters of ``gateway.nginx.org``.
 
-:mod:`values` reads sizes, times and attributes; one module for each kind turns its object into the
-IR's form, or says what is wrong with it; :mod:`standing` decides between policies about the same
-object; :mod:`effective` gives what holds for a Gateway, a route, a Service.
+- :mod:`nginx_values`: parsers of sizes, times, rates and variables;
+- :mod:`traffic_policies`, :mod:`upstream_settings`, :mod:`snippets`, :mod:`authentication` and
+  :mod:`oidc`: one kind of object each, translated to IR;
+- :mod:`policy_conflicts`: conflict resolution between policies of one target;
+- :mod:`effective`: effective settings of a Gateway, route or Service;
+- :mod:`parameters` and :mod:`overrides`: NginxProxy and DataPlane objects.
 """

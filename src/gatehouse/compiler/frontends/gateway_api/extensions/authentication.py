@@ -1,4 +1,4 @@
-"""AuthenticationFilter in the IR's form: passwords, signed tokens, users of a provider."""
+"""Translation of AuthenticationFilters to IR: Basic, JWT and OpenID Connect."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ from gatehouse.compiler.ir.gateway import SecretBytes, SecretFile
 from gatehouse.incremental.query import Ask, Key
 
 SECRET_KEY = "auth"  # noqa: S105
-"""The entry of a Secret that holds names with passwords, or a JSON Web Key Set."""
+"""Key of the Secret entry that holds names with password hashes, or a JSON Web Key Set."""
 
 
 FETCH_EVERY = 300.0
-"""Seconds between two fetches of keys where ``keyCache`` is not set."""
+"""Interval in seconds between two fetches of keys if ``keyCache`` is not set."""
 
 _URL = re.compile(r"https://[^\s/?#@]+(?:[/?][^\s#]*)?")
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """What a filter asks for with the secrets it needs; or what is wrong with it."""
+    """Result of translating a filter."""
 
     authentication: Authentication | None = None
     secrets: tuple[SecretFile, ...] = ()
-    """Those that it names."""
+    """Secrets that ``authentication`` refers to."""
     problem: str = ""
 
 
 def resolve(ask: Ask, key: Key) -> Resolved:
-    """Give what an AuthenticationFilter asks for."""
+    """Return the authentication of an AuthenticationFilter with its secrets, or the problem."""
     found = ask.read(key)
     if not isinstance(found, api.AuthenticationFilter):
-        return Resolved(problem=f"AuthenticationFilter {key[1]}/{key[2]} cannot be read")
+        return Resolved(problem=f"AuthenticationFilter {key[1]}/{key[2]} is invalid")
     try:
         match found.spec:
             case api.AuthenticationFilterSpec(type="Basic", basic=api.BasicAuth() as basic):
                 secret = _secret(ask, key[1], basic.secret_ref.name, "spec.basic")
                 _check_users(secret.content.reveal())
-                wanted = Basic(basic.realm, secret.name, f"{key[1]}/{key[2]}")
-                return Resolved(wanted, (secret,))
+                basic_auth = Basic(basic.realm, secret.name, f"{key[1]}/{key[2]}")
+                return Resolved(basic_auth, (secret,))
             case api.AuthenticationFilterSpec(type="JWT", jwt=api.JwtAuth() as tokens):
                 return _tokens(ask, key, tokens)
             case api.AuthenticationFilterSpec(type="OIDC", oidc=api.OidcAuth() as users):
                 return _users(ask, key, users)
     except ValueProblem as problem:
         return Resolved(problem=str(problem))
-    return Resolved(problem=f"spec.type {found.spec.type}: is not served")
+    return Resolved(problem=f"spec.type: {found.spec.type} is not supported")
 
 
 def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Resolved:
@@ -73,39 +73,42 @@ def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Resolved:
     if spec.source == "Remote":
         place, content = "spec.jwt.remote", _fetched(ask, namespace, spec)
     elif spec.file is not None:
-        place = "spec.jwt.file.secretRef: its data[auth]"
+        place = "spec.jwt.file.secretRef: data[auth]"
         secret = _secret(ask, namespace, spec.file.secret_ref.name, "spec.jwt.file")
         content = secret.content.reveal()
     else:
-        raise ValueProblem("spec.jwt.file: is needed for source File")
+        raise ValueProblem("spec.jwt.file: must be set for source File")
     keys = _named(_usable_keys(content, place))
     leeway = nginx_values.time(spec.leeway) or 0.0
     authorization = _authorization(spec.authorization, "spec.jwt.authorization")
-    wanted = Jwt(spec.realm, keys.name, leeway, authorization, f"{namespace}/{key[2]}")
-    return Resolved(wanted, (keys,))
+    return Resolved(
+        Jwt(spec.realm, keys.name, leeway, authorization, f"{namespace}/{key[2]}"), (keys,)
+    )
 
 
 def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Resolved:
     namespace, name = key[1], spec.client_secret_ref.name
     where = f"spec.oidc.clientSecretRef: Secret {namespace}/{name}"
-    # Whoever writes it by hand is likely to leave the end of a line.
+    # Secrets written by hand often end in a newline.
     secret = _named(_data(ask, namespace, name, "client-secret", where).rstrip(b"\r\n"))
     if not secret.content.reveal():
-        raise ValueProblem(f"{where}: its data[client-secret] is empty")
+        raise ValueProblem(f"{where}: data[client-secret] must not be empty")
     authorities = "".join(
         _ca(ask, namespace, each.name, "spec.oidc.caCertificateRefs")
         for each in spec.ca_certificate_refs
     )
     trust = _named(authorities.encode()) if authorities else None
     revoked = _revoked(ask, namespace, spec.crl_secret_ref) if spec.crl_secret_ref else None
-    wanted = msgspec.structs.replace(
+    configuration = msgspec.structs.replace(
         oidc.relying(f"{namespace}/{key[2]}", spec),
         secret=secret.name,
         trust=trust.name if trust is not None else "",
         revoked=revoked.name if revoked is not None else "",
         authorization=_authorization(spec.authorization, "spec.oidc.authorization"),
     )
-    return Resolved(wanted, tuple(each for each in (secret, trust, revoked) if each is not None))
+    return Resolved(
+        configuration, tuple(each for each in (secret, trust, revoked) if each is not None)
+    )
 
 
 def _revoked(ask: Ask, namespace: str, reference: api.LocalReference) -> SecretFile:
@@ -114,13 +117,15 @@ def _revoked(ask: Ask, namespace: str, reference: api.LocalReference) -> SecretF
     try:
         x509.load_pem_x509_crl(content)
     except ValueError as error:
-        raise ValueProblem(f"{where}: ca.crl holds no revocation list in PEM") from error
+        raise ValueProblem(
+            f"{where}: data[ca.crl] must be a PEM certificate revocation list"
+        ) from error
     return _named(content)
 
 
-def _authorization(asked: api.Authorization, place: str) -> Authorization:
-    """Return the claims that are asked for. Raises ValueProblem."""
-    for number, rule in enumerate(asked.rules):
+def _authorization(requested: api.Authorization, place: str) -> Authorization:
+    """Return the required claims. Raises ValueProblem."""
+    for number, rule in enumerate(requested.rules):
         for index, claim in enumerate(rule.claims):
             if why := header_names.problem(claim.proxy_set_header):
                 where = f"{place}.rules[{number}].claims[{index}].proxySetHeader"
@@ -133,13 +138,13 @@ def _authorization(asked: api.Authorization, place: str) -> Authorization:
             ),
             rule.require == "All",
         )
-        for rule in asked.rules
+        for rule in requested.rules
     )
-    return Authorization(requirements, asked.require == "All")
+    return Authorization(requirements, requested.require == "All")
 
 
 def fetches(ask: Ask, _: str = "") -> tuple[Fetch, ...]:
-    """Give everything that filters want to have fetched, sorted."""
+    """Return the fetches that all filters need, sorted."""
     found = {ask(_fetch_of, key) for key in ask.read(FILTERS)}
     return tuple(sorted(each for each in found if each is not None))
 
@@ -155,13 +160,13 @@ def _fetch_of(ask: Ask, key: Key) -> Fetch | None:
 
 
 def _fetch(ask: Ask, namespace: str, spec: api.JwtAuth) -> Fetch | None:
-    """Give what is to be fetched, if anything is. Raises ValueProblem."""
+    """Return the fetch of a filter's keys; None if it has none. Raises ValueProblem."""
     if spec.source != "Remote":
         return None
     if spec.remote is None:
-        raise ValueProblem("spec.jwt.remote: is needed for source Remote")
+        raise ValueProblem("spec.jwt.remote: must be set for source Remote")
     if not _URL.fullmatch(spec.remote.uri):
-        raise ValueProblem("spec.jwt.remote.uri: is no URL of https")
+        raise ValueProblem("spec.jwt.remote.uri: must be an https URL")
     trust = "".join(
         _ca(ask, namespace, reference.name, "spec.jwt.remote.caCertificateRefs")
         for reference in spec.remote.ca_certificate_refs
@@ -176,7 +181,7 @@ def _ca(ask: Ask, namespace: str, name: str, place: str) -> str:
     try:
         x509.load_pem_x509_certificates(content)
     except ValueError as error:
-        raise ValueProblem(f"{where}: ca.crt holds no PEM certificates") from error
+        raise ValueProblem(f"{where}: data[ca.crt] must be PEM certificates") from error
     return content.decode("ascii", "replace")
 
 
@@ -185,21 +190,24 @@ def _fetched(ask: Ask, namespace: str, spec: api.JwtAuth) -> bytes:
     assert fetch is not None
     found = ask.read(fetch.key)
     if not isinstance(found, Fetched):
-        raise ValueProblem(f"spec.jwt.remote.uri: {fetch.url} is being fetched")
+        raise ValueProblem(f"spec.jwt.remote.uri: {fetch.url} is not fetched yet")
     if found.problem:
         raise ValueProblem(f"spec.jwt.remote.uri: {fetch.url}: {found.problem}")
     return found.content
 
 
 def _usable_keys(content: bytes, place: str) -> bytes:
-    """Give the keys of a set that are of a known kind, and whole (RFC 7517, section 5)."""
+    """Return the JSON Web Key Set with only its supported, complete keys (RFC 7517, section 5).
+
+    Raises ValueProblem if there is none.
+    """
     try:
         listed = json.loads(content)["keys"]
     except (ValueError, TypeError, KeyError):
         listed = None
     found = [each for each in listed if _usable(each)] if isinstance(listed, list) else []
     if not found:
-        raise ValueProblem(f"{place} is no JSON Web Key Set with a usable key")
+        raise ValueProblem(f"{place}: must be a JSON Web Key Set with a supported key")
     return json.dumps({"keys": found}, sort_keys=True).encode()
 
 
@@ -219,16 +227,16 @@ def _secret(ask: Ask, namespace: str, name: str, place: str) -> SecretFile:
 
 
 def _data(ask: Ask, namespace: str, name: str, entry: str, where: str) -> bytes:
-    """Give an entry of a Secret. Raises ValueProblem."""
+    """Return an entry of a Secret. Raises ValueProblem."""
     found = ask.read(("Secret", namespace, name))
     if found is None:
-        raise ValueProblem(f"{where} does not exist")
+        raise ValueProblem(f"{where} not found")
     if not isinstance(found, core.Secret) or entry not in found.data:
-        raise ValueProblem(f"{where} has no data[{entry}]")
+        raise ValueProblem(f"{where}: data[{entry}] not found")
     try:
         return base64.b64decode(found.data[entry], validate=True)
     except ValueError as error:
-        raise ValueProblem(f"{where}: data is not base64") from error
+        raise ValueProblem(f"{where}: data must be base64") from error
 
 
 def _named(content: bytes) -> SecretFile:
@@ -240,5 +248,5 @@ def _check_users(content: bytes) -> None:
     lines = [line for line in content.splitlines() if line.strip() and line[:1] != b"#"]
     if not lines or any(b":" not in line for line in lines):
         raise ValueProblem(
-            "spec.basic.secretRef: its data[auth] must have a line name:hash for each user"
+            "spec.basic.secretRef: data[auth] must have a line name:hash for each user"
         )

@@ -1,4 +1,4 @@
-"""What policies give: for a Gateway, for a route of it, for the clusters of a Service."""
+"""Effective settings: merged policies of a Gateway, a route, or the clusters of a Service."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ AFFECTED = {
     "SnippetsPolicy": Reason.SNIPPETS_AFFECTED,
     "ObservabilityPolicy": Reason.OBSERVABILITY_AFFECTED,
 }
-"""What is said of an object that a policy is about."""
+"""Reasons of findings about the target of a policy, by policy kind."""
 
 
 def own_settings(ask: Ask, target: Key) -> ir.Settings:
-    """Give what the policies about a Gateway or route set."""
+    """Return the settings of the policies that target a Gateway or route."""
     client, proxy, rates = ir.ClientSettings(), ir.ProxySettings(), ir.RateLimits()
     for key in ask(policy_conflicts.accepted_policies, ("ClientSettingsPolicy", target)):
         client = merge_defaults(client, _by(key, ask(policy_conflicts.parse_policy, key).settings))
@@ -39,9 +39,10 @@ def own_settings(ask: Ask, target: Key) -> ir.Settings:
 
 
 def route_settings(ask: Ask, which: tuple[Key, Key]) -> ir.Settings:
-    """Give what holds for a route of a Gateway: field by field its own, else the Gateway's.
+    """Return the effective settings of a route of a Gateway.
 
-    Rate limits of its own take the place of the Gateway's.
+    Settings of the route override those of the Gateway field by field. Its rate limits replace
+    those of the Gateway.
     """
     outer, inner = (ask(own_settings, key) for key in which)
     return ir.Settings(
@@ -52,26 +53,26 @@ def route_settings(ask: Ask, which: tuple[Key, Key]) -> ir.Settings:
 
 
 def merge_defaults(outer: T, inner: T) -> T:
-    """Give ``inner`` with what it leaves open taken from ``outer``."""
+    """Return ``inner`` with unset fields taken from ``outer``."""
     empty = (None, "", ())
-    said = {
+    set_values = {
         field: value
         for field in inner.__struct_fields__
         if (value := getattr(inner, field)) not in empty
     }
-    if "policies" in said:
-        both = dict.fromkeys((*getattr(outer, "policies", ()), *said["policies"]))
-        said["policies"] = tuple(both)
-    return msgspec.structs.replace(outer, **said)
+    if "policies" in set_values:
+        both = dict.fromkeys((*getattr(outer, "policies", ()), *set_values["policies"]))
+        set_values["policies"] = tuple(both)
+    return msgspec.structs.replace(outer, **set_values)
 
 
 def _by(key: Key, settings: T) -> T:
-    """Note on settings which policy says so."""
+    """Return the settings with the name of their policy."""
     return msgspec.structs.replace(settings, policies=(f"{key[1]}/{key[2]}",))
 
 
 def upstream_policy(ask: Ask, service: tuple[str, str]) -> UpstreamPolicy:
-    """Give what holds for the clusters of a Service."""
+    """Return the effective settings of the clusters of a Service."""
     settings, service_address = ir.UpstreamSettings(), False
     for key in ask(
         policy_conflicts.accepted_policies, ("UpstreamSettingsPolicy", ("Service", *service))
@@ -83,7 +84,7 @@ def upstream_policy(ask: Ask, service: tuple[str, str]) -> UpstreamPolicy:
 
 
 def gateway_snippets(ask: Ask, gateway: Key) -> tuple[ir.Snippet, ...]:
-    """Give the snippets of the policies about a Gateway."""
+    """Return the snippets of the policies that target a Gateway."""
     return tuple(
         snippet
         for key in ask(policy_conflicts.accepted_policies, ("SnippetsPolicy", gateway))
@@ -92,10 +93,10 @@ def gateway_snippets(ask: Ask, gateway: Key) -> tuple[ir.Snippet, ...]:
 
 
 def affected(ask: Ask, target: Key) -> list[Finding]:
-    """Say which policies hold for an object."""
+    """Return a finding for each kind of policy that affects an object."""
     found = []
     for kind, reason in AFFECTED.items():
         names = [key[2] for key in ask(policy_conflicts.accepted_policies, (kind, target))]
         if names:
-            found.append(Finding(reason, f"{kind} {', '.join(sorted(names))}"))
+            found.append(Finding(reason, f"affected by {kind} {', '.join(sorted(names))}"))
     return found

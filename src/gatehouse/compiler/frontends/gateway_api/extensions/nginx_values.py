@@ -1,4 +1,4 @@
-"""Values as NGINX writes them, read into units; and the attributes of requests. Pure."""
+"""Parsers of values in NGINX syntax: sizes, times, rates and variables. No I/O."""
 
 from __future__ import annotations
 
@@ -26,61 +26,63 @@ _PART = re.compile(r"\$(?:\{([A-Za-z0-9_]+)\}|([A-Za-z0-9_]+))")
 
 
 class ValueProblem(ValueError):
-    """A value that cannot be used; the message says why."""
+    """An invalid value; the message says why."""
 
 
 def size(text: str | None) -> int | None:
-    """Give the bytes; None for None. Raises ValueProblem."""
+    """Return a size in bytes; None for None. Raises ValueProblem."""
     if text is None:
         return None
-    found = _SIZE.fullmatch(text)
-    if found is None:
-        raise ValueProblem(f"{text!r} is no size such as 8k or 1m")
-    return int(found[1]) * _BYTES[found[2]]
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueProblem(f"invalid value {text!r}: must be a size such as 8k or 1m")
+    return int(match[1]) * _BYTES[match[2]]
 
 
 def time(text: str | None) -> float | None:
-    """Give the seconds; None for None. Raises ValueProblem."""
+    """Return a time in seconds; None for None. Raises ValueProblem."""
     if text is None:
         return None
-    found = _TIME.fullmatch(text)
-    if found is None:
-        raise ValueProblem(f"{text!r} is no time such as 500ms or 10s")
-    return int(found[1]) * _SECONDS[found[2]]
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueProblem(f"invalid value {text!r}: must be a time such as 500ms or 10s")
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def rate(text: str) -> tuple[int, str]:
-    """Give how many, and ``s`` or ``m``. Raises ValueProblem."""
-    found = _RATE.fullmatch(text)
-    if found is None or int(found[1]) == 0:
-        raise ValueProblem(f"{text!r} is no rate such as 10r/s")
-    return int(found[1]), found[2]
+    """Return the count and the unit, ``s`` or ``m``. Raises ValueProblem."""
+    match = _RATE.fullmatch(text)
+    if match is None or int(match[1]) == 0:
+        raise ValueProblem(f"invalid value {text!r}: must be a rate such as 10r/s")
+    return int(match[1]), match[2]
 
 
 def attribute(text: str) -> Attribute:
-    """Read ``$name``. Raises ValueProblem for what is no attribute of every request."""
-    found = _PART.fullmatch(text)
-    if found is None:
-        raise ValueProblem(f"{text!r} is no variable such as $binary_remote_addr")
-    return _known(found[1] or found[2])
+    """Parse ``$name``. Raises ValueProblem if it is not an attribute of every request."""
+    match = _PART.fullmatch(text)
+    if match is None:
+        raise ValueProblem(
+            f"invalid value {text!r}: must be a variable such as $binary_remote_addr"
+        )
+    return _known(match[1] or match[2])
 
 
 def template(text: str) -> tuple[str | Attribute, ...]:
-    """Read text with variables. Raises ValueProblem."""
+    """Parse text with variables. Raises ValueProblem."""
     parts: list[str | Attribute] = []
     end = 0
-    for found in _PART.finditer(text):
-        parts += [text[end : found.start()], _known(found[1] or found[2])]
-        end = found.end()
+    for match in _PART.finditer(text):
+        parts += [text[end : match.start()], _known(match[1] or match[2])]
+        end = match.end()
     parts.append(text[end:])
     if any("$" in part for part in parts if isinstance(part, str)):
-        raise ValueProblem(f"{text!r} has a $ that begins no variable")
+        raise ValueProblem(f"invalid value {text!r}: $ must be followed by the name of a variable")
     if not text:
-        raise ValueProblem("is empty")
+        raise ValueProblem("must not be empty")
     return tuple(part for part in parts if part)
 
 
 def _known(name: str) -> Attribute:
     if name not in _ATTRIBUTES and not name.startswith(_FAMILIES):
-        raise ValueProblem(f"${name} is no variable that every request has")
+        raise ValueProblem(f"variable ${name} is not supported")
     return Attribute(name)

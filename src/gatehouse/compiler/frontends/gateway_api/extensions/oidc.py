@@ -1,4 +1,4 @@
-"""The fields of ``spec.oidc`` of an AuthenticationFilter, checked. Pure."""
+"""Parser of ``spec.oidc`` of an AuthenticationFilter. No I/O."""
 
 from __future__ import annotations
 
@@ -13,41 +13,46 @@ from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import Val
 from gatehouse.compiler.ir.authentication import Logout, Oidc
 
 WELL_KNOWN = "/.well-known/openid-configuration"
-"""Behind the issuer (OpenID Connect Discovery, section 4)."""
+"""Path after the issuer (OpenID Connect Discovery, section 4)."""
 
 TIMEOUT = 8 * 3600.0
-"""Seconds for which a session lasts where nothing else is set."""
+"""Default lifetime of a session in seconds."""
 
 _ORIGIN = r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
 _CHARACTERS = r"[A-Za-z0-9._~:@!$&'()*+,;=-]"
 _PATH = re.compile(rf"(?:{_ORIGIN})?(?:/{_CHARACTERS}+)+/?")
-_PLACE = re.compile(rf"(?:{_ORIGIN})?(?:/(?:{_CHARACTERS}|[/?%])*)?")
-_URL = re.compile(rf"(?=https:){_PLACE.pattern}")
+_PATH_OR_URL = re.compile(rf"(?:{_ORIGIN})?(?:/(?:{_CHARACTERS}|[/?%])*)?")
+_URL = re.compile(rf"(?=https:){_PATH_OR_URL.pattern}")
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SCOPE = re.compile(r"[!#-\[\]-~]+")
-_OURS = frozenset(
+_RESERVED_ARGUMENTS = frozenset(
     """
     response_type client_id redirect_uri scope state nonce code_challenge code_challenge_method
     response_mode
     """.split()  # noqa: SIM905
 )
-"""Arguments of a request for authentication that are not the user's to say."""
+"""Arguments of an authentication request that the user cannot set."""
 
 
 def relying(name: str, spec: api.OidcAuth) -> Oidc:
-    """Give what the filter ``name`` asks for, but for its secrets. Raises ValueProblem."""
-    _checked(_URL, spec.issuer, "issuer", "no URL of https")
+    """Return the OIDC configuration of the filter ``name`` without its secrets.
+
+    Raises ValueProblem.
+    """
+    _checked(_URL, spec.issuer, "issuer", "an https URL")
     config = spec.config_url or f"{spec.issuer.rstrip('/')}{WELL_KNOWN}"
-    _checked(_URL, config, "configURL", "no URL of https")
+    _checked(_URL, config, "configURL", "an https URL")
     if not spec.client_id.isprintable() or not spec.client_id:
-        raise ValueProblem("spec.oidc.clientID: is empty or has control characters")
+        raise ValueProblem(
+            "spec.oidc.clientID: must be a non-empty text without control characters"
+        )
     _check_patterns(spec)
     namespace, _, short = name.partition("/")
     callback = spec.redirect_uri or f"/oidc_callback_{namespace}_{short}"
     path = _path(callback, "redirectURI")
     logout = _logout(spec.logout)
     if len({path, logout.path or 1, logout.front_channel or 2}) < 3:
-        raise ValueProblem("spec.oidc.logout: its URIs and redirectURI must differ")
+        raise ValueProblem("spec.oidc.logout: its URIs and redirectURI must be different")
     return Oidc(
         filter=name,
         issuer=spec.issuer,
@@ -67,16 +72,16 @@ def relying(name: str, spec: api.OidcAuth) -> Oidc:
 
 def _checked(pattern: re.Pattern[str], value: str, field: str, what: str) -> str:
     if not pattern.fullmatch(value):
-        raise ValueProblem(f"spec.oidc.{field}: is {what}")
+        raise ValueProblem(f"spec.oidc.{field}: must be {what}")
     return value
 
 
 def _path(value: str, field: str) -> str:
-    """Give the path of a path or URL, as NGINX has it when it compares."""
-    _checked(_PATH, value, field, "no path such as /callback, nor URL with one")
+    """Return the path of a path or URL, as NGINX compares it. Raises ValueProblem."""
+    _checked(_PATH, value, field, "a path such as /callback, or a URL with a path")
     path = urlsplit(value).path
     if {".", ".."} & {*path.split("/")}:
-        raise ValueProblem(f"spec.oidc.{field}: has a part . or ..")
+        raise ValueProblem(f"spec.oidc.{field}: must not have the segments . or ..")
     return path
 
 
@@ -84,28 +89,30 @@ def _logout(spec: api.OidcLogout) -> Logout:
     front, after = spec.front_channel_logout_uri, spec.post_logout_uri
     return Logout(
         path=_path(spec.uri, "logout.uri") if spec.uri else "",
-        after=_checked(_PLACE, after, "logout.postLogoutURI", "no path or URL") if after else "",
+        after=_checked(_PATH_OR_URL, after, "logout.postLogoutURI", "a path or URL")
+        if after
+        else "",
         front_channel=_path(front, "logout.frontChannelLogoutURI") if front else "",
         token_hint=spec.token_hint,
     )
 
 
-def _scopes(wanted: tuple[str, ...]) -> tuple[str, ...]:
-    for each in wanted:
-        _checked(_SCOPE, each, "scopes", "no list of scopes")
-    return tuple(dict.fromkeys(("openid", *wanted)))
+def _scopes(values: tuple[str, ...]) -> tuple[str, ...]:
+    for each in values:
+        _checked(_SCOPE, each, "scopes", "a list of valid scopes")
+    return tuple(dict.fromkeys(("openid", *values)))
 
 
-def _extra(wanted: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    if ours := sorted(_OURS & {*wanted}):
-        raise ValueProblem(f"spec.oidc.extraAuthArgs: {', '.join(ours)} cannot be set")
-    return tuple(sorted(wanted.items()))
+def _extra(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    if reserved := sorted(_RESERVED_ARGUMENTS & {*values}):
+        raise ValueProblem(f"spec.oidc.extraAuthArgs: must not contain {', '.join(reserved)}")
+    return tuple(sorted(values.items()))
 
 
 def _cookie(spec: api.OidcSession) -> str:
     if spec.cookie_name is None:
         return "NGX_OIDC_SESSION"
-    what = "no name of letters, digits, - and _"
+    what = "a name of at most 64 letters, digits, - and _"
     return _checked(_COOKIE, spec.cookie_name, "session.cookieName", what)
 
 
@@ -114,7 +121,7 @@ def _timeout(spec: api.OidcSession) -> float:
     if seconds is None:
         return TIMEOUT
     if seconds < 1:
-        raise ValueProblem("spec.oidc.session.timeout: is less than a second")
+        raise ValueProblem("spec.oidc.session.timeout: must be at least 1s")
     return seconds
 
 
@@ -127,5 +134,5 @@ def _check_patterns(spec: api.OidcAuth) -> None:
             try:
                 re2.compile(pattern, options)
             except re2.error as error:
-                why = f"{pattern!r} is no regular expression"
+                why = f"invalid regular expression {pattern!r}"
                 raise ValueProblem(f"spec.oidc.authorization: {why}") from error

@@ -82,12 +82,12 @@ ALLOWED: Mapping[str, Any] = {
 
 _RIVALS = {"deployment": "daemonSet", "daemonSet": "deployment"}
 
-SHOWN = 8
+MAX_LISTED_FIELDS = 8
 """Maximum number of refused fields in a message."""
 
 
-def limited(
-    asked: Mapping[str, Any], outer: Mapping[str, Any]
+def limit(
+    requested: Mapping[str, Any], outer: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the allowed part of ``spec.kubernetes`` of a Gateway and the paths of refused fields.
 
@@ -100,35 +100,37 @@ def limited(
         if _RIVALS.get(name) not in outer or name in outer
     }
     refused: list[str] = []
-    kept = _limited(asked, rules, "spec.kubernetes", refused)
-    return kept, tuple(refused)
+    allowed = _limit(requested, rules, "spec.kubernetes", refused)
+    return allowed, tuple(refused)
 
 
-def shown(refused: Sequence[str]) -> str:
+def rejection_message(refused: Sequence[str]) -> str:
     """Return the message about refused fields."""
-    more = f" and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+    more = (
+        f" and {len(refused) - MAX_LISTED_FIELDS} more" if len(refused) > MAX_LISTED_FIELDS else ""
+    )
     return (
-        f"{', '.join(refused[:SHOWN])}{more}: may be set only by the parameters of the "
+        f"{', '.join(refused[:MAX_LISTED_FIELDS])}{more}: may be set only by the parameters of the "
         "GatewayClass; all other fields apply"
     )
 
 
-def _limited(value: Any, rule: Rule, where: str, refused: list[str]) -> Any:
+def _limit(value: Any, rule: Rule, where: str, refused: list[str]) -> Any:
     """Return the allowed part of a value; append the paths of the rest to ``refused``."""
     if rule is ANY:
         return value
     if isinstance(value, list | tuple):
-        return [_limited(e, rule, f"{where}[{i}]", refused) for i, e in enumerate(value)]
+        return [_limit(e, rule, f"{where}[{i}]", refused) for i, e in enumerate(value)]
     if not isinstance(value, Mapping) or not isinstance(rule, Mapping):
         return value
-    kept = {}
+    allowed = {}
     for name, each in value.items():
         if each is None:
-            # As if it were missing: it must not remove what the class says.
+            # Treated as missing: null must not remove a value of the class.
             continue
         place, inner = f"{where}.{name}", rule.get(name, ())
         if isinstance(inner, tuple) and each not in inner:
             refused.append(place)
         else:
-            kept[name] = _limited(each, inner, place, refused)
-    return kept
+            allowed[name] = _limit(each, inner, place, refused)
+    return allowed

@@ -1,6 +1,6 @@
-"""NginxProxy and DataPlane: what a GatewayClass and a Gateway are configured by.
+"""Parameters of GatewayClasses and Gateways: NginxProxy and DataPlane objects.
 
-What a Gateway's own parameters say goes before what its class' say.
+Parameters of a Gateway override those of its GatewayClass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gatehouse.apis import gateway
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values, overrides
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import Reader
+from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import FieldParser
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.incremental.query import Ask, Key
 
@@ -46,82 +46,84 @@ _PROXIED = frozenset(
 
 
 class Parameters(msgspec.Struct, frozen=True):
-    """What holds for the data plane of a Gateway."""
+    """Effective traffic settings of a Gateway's data plane."""
 
     edge: ir.DataPlaneSettings = ir.DataPlaneSettings()
     memory: int | None = None
-    """Bytes of each upstream's shared memory."""
+    """Size of each upstream's shared memory in bytes; None for the default."""
     service_address: bool = False
-    """Whether Services are asked by their own addresses."""
+    """Connect to the cluster IPs of Services instead of their endpoints."""
 
 
-class Found(msgspec.Struct, frozen=True):
-    """What a reference leads to; nothing if there is none, or if there is a problem."""
+class ResolvedParameters(msgspec.Struct, frozen=True):
+    """Result of resolving a ``parametersRef``; empty if there is none."""
 
     spec: api.NginxProxySpec | None = None
     problem: str = ""
     missing: bool = False
-    """Whether the problem is that there is no such object (yet)."""
+    """The problem is a missing object."""
     invalid: bool = False
-    """Whether the problem is in the fields of the object."""
+    """The problem is an invalid field of the object."""
     refused: str = ""
-    """Message about fields that were left out of the spec; empty if there are none."""
+    """Message about fields that were removed from ``spec``; empty if there are none."""
 
 
 class Provisioning(msgspec.Struct, frozen=True):
-    """How the data plane of a Gateway is to be run."""
+    """Workload settings of a Gateway's data plane."""
 
     workload: api_workload.Workload = api_workload.Workload()
     ip_family: str = ""
-    """``dual``, ``ipv4`` or ``ipv6``; empty: as the cluster has it."""
+    """``dual``, ``ipv4`` or ``ipv6``; empty for the cluster's default."""
     log_level: str = ""
-    """Of the agent; empty: its default."""
+    """Log level of the agent; empty for its default."""
     waiting: str = ""
-    """What it must wait for, since it is not known yet how it is to be run. It stays unchanged."""
+    """Why it is not known yet how to run the data plane, which stays unchanged; empty if known."""
 
 
-def of_class(ask: Ask, key: Key) -> Found:
-    """Give the parameters that a GatewayClass refers to."""
+def of_class(ask: Ask, key: Key) -> ResolvedParameters:
+    """Return the parameters that a GatewayClass refers to."""
     found = ask.read(key)
     reference = found.spec.parameters_ref if isinstance(found, gateway.GatewayClass) else None
     if reference is None:
-        return Found()
-    return _found(ask, reference.group, reference.kind, reference.namespace, reference.name)
+        return ResolvedParameters()
+    return _resolve(ask, reference.group, reference.kind, reference.namespace, reference.name)
 
 
-def of_gateway(ask: Ask, key: Key) -> Found:
-    """Give the parameters that a Gateway itself refers to."""
+def of_gateway(ask: Ask, key: Key) -> ResolvedParameters:
+    """Return the parameters that a Gateway itself refers to."""
     found = ask.read(key)
     if not isinstance(found, gateway.Gateway):
-        return Found()
+        return ResolvedParameters()
     reference = found.spec.infrastructure.parameters_ref
     if reference is None:
-        return Found()
-    named = _found(ask, reference.group, reference.kind, key[1], reference.name)
+        return ResolvedParameters()
+    named = _resolve(ask, reference.group, reference.kind, key[1], reference.name)
     if named.spec is None or not named.spec.kubernetes or ask(settings, "").workload_overrides:
         return named
     outer = ask(of_class, ("GatewayClass", "", found.spec.gateway_class_name)).spec
     of_outer = (outer.kubernetes or {}) if outer is not None else {}
-    kept, refused = overrides.limited(named.spec.kubernetes, of_outer)
-    spec = msgspec.structs.replace(named.spec, kubernetes=kept)
+    allowed, refused = overrides.limit(named.spec.kubernetes, of_outer)
+    spec = msgspec.structs.replace(named.spec, kubernetes=allowed)
     where = f"{reference.kind} {key[1]}/{reference.name}"
-    return Found(spec, refused=f"{where}: {overrides.shown(refused)}" if refused else "")
+    return ResolvedParameters(
+        spec, refused=f"{where}: {overrides.rejection_message(refused)}" if refused else ""
+    )
 
 
 def parameters(ask: Ask, key: Key) -> Parameters:
-    """Give what holds for a Gateway: its own parameters over those of its class."""
-    return _read(ask(_joined, key))[0]
+    """Return the effective parameters of a Gateway. Its own override those of its class."""
+    return _parse(ask(_merged, key))[0]
 
 
 def provisioning(ask: Ask, key: Key) -> Provisioning:
-    """Give how a Gateway's data plane is to be run: its own parameters over those of its class."""
-    both = _both(ask, key)
+    """Return how to run a Gateway's data plane. Its own parameters override those of its class."""
+    both = _class_and_own(ask, key)
     waiting = [each.problem for each in both if each.missing]
     invalid = [each.problem for each in both if each.invalid]
     if waiting or invalid:
-        waits = [f"waits: {'; '.join(waiting)}"] if waiting else []
-        return Provisioning(waiting="; ".join([*invalid, *waits]))
-    spec = ask(_joined, key)
+        pending = [f"waiting for parameters: {'; '.join(waiting)}"] if waiting else []
+        return Provisioning(waiting="; ".join([*invalid, *pending]))
+    spec = ask(_merged, key)
     return Provisioning(
         _workload(spec)[0],
         spec.ip_family or "",
@@ -129,49 +131,53 @@ def provisioning(ask: Ask, key: Key) -> Provisioning:
     )
 
 
-def _both(ask: Ask, key: Key) -> tuple[Found, Found]:
+def _class_and_own(ask: Ask, key: Key) -> tuple[ResolvedParameters, ResolvedParameters]:
     found = ask.read(key)
     if not isinstance(found, gateway.Gateway):
-        return Found(), Found()
+        return ResolvedParameters(), ResolvedParameters()
     outer = ask(of_class, ("GatewayClass", "", found.spec.gateway_class_name))
     return outer, ask(of_gateway, key)
 
 
-def _joined(ask: Ask, key: Key) -> api.NginxProxySpec:
+def _merged(ask: Ask, key: Key) -> api.NginxProxySpec:
     spec = api.NginxProxySpec()
-    for each in _both(ask, key):
-        spec = _over(spec, each.spec) if each.spec is not None else spec
+    for each in _class_and_own(ask, key):
+        spec = _override(spec, each.spec) if each.spec is not None else spec
     return spec
 
 
-def _found(ask: Ask, group: str, kind: str, namespace: str, name: str) -> Found:
+def _resolve(ask: Ask, group: str, kind: str, namespace: str, name: str) -> ResolvedParameters:
     if (group, kind) not in _KINDS:
-        known = " and ".join("/".join(each) for each in _KINDS)
-        return Found(problem=f"{group}/{kind} {name} is not known here; {known} are")
+        known = " or ".join("/".join(each) for each in _KINDS)
+        return ResolvedParameters(
+            problem=f"{group}/{kind} {name} is not supported: must be {known}"
+        )
     found = ask.read((kind, namespace, name))
     if found is None:
-        return Found(problem=f"{kind} {namespace}/{name} does not exist", missing=True)
+        return ResolvedParameters(problem=f"{kind} {namespace}/{name} not found", missing=True)
     if not isinstance(found, api.NginxProxy):
-        return Found(problem=f"{kind} {namespace}/{name} cannot be read")
-    problems = [*_read(found.spec)[1], *_workload(found.spec)[1]]
+        return ResolvedParameters(problem=f"{kind} {namespace}/{name} is invalid")
+    problems = [*_parse(found.spec)[1], *_workload(found.spec)[1]]
     if problems:
-        return Found(problem=f"{kind} {namespace}/{name}: {'; '.join(problems)}", invalid=True)
-    return Found(found.spec)
+        return ResolvedParameters(
+            problem=f"{kind} {namespace}/{name}: {'; '.join(problems)}", invalid=True
+        )
+    return ResolvedParameters(found.spec)
 
 
-def _over(outer: api.NginxProxySpec, inner: api.NginxProxySpec) -> api.NginxProxySpec:
-    said = {
+def _override(outer: api.NginxProxySpec, inner: api.NginxProxySpec) -> api.NginxProxySpec:
+    set_values = {
         field: value
         for field in inner.__struct_fields__
         if (value := getattr(inner, field)) not in (None, ())
     }
     if outer.kubernetes is not None and inner.kubernetes is not None:
-        said["kubernetes"] = api_workload.over(outer.kubernetes, inner.kubernetes)
-    return msgspec.structs.replace(outer, **said)
+        set_values["kubernetes"] = api_workload.over(outer.kubernetes, inner.kubernetes)
+    return msgspec.structs.replace(outer, **set_values)
 
 
 def _workload(spec: api.NginxProxySpec) -> tuple[api_workload.Workload, list[str]]:
-    """Read how the data plane is run, and what is wrong about that."""
+    """Parse ``spec.kubernetes``; return the workload and the problems."""
     raw = spec.kubernetes or {}
     try:
         found = msgspec.convert(raw, api_workload.Workload)
@@ -179,26 +185,29 @@ def _workload(spec: api.NginxProxySpec) -> tuple[api_workload.Workload, list[str
         return api_workload.Workload(), [f"spec.kubernetes: {error}"]
     problems = []
     if "deployment" in raw and "daemonSet" in raw:
-        problems.append("spec.kubernetes: deployment and daemonSet exclude each other")
+        problems.append("spec.kubernetes: deployment and daemonSet must not both be set")
     scaling = found.deployment.autoscaling
     if scaling.enable and (scaling.min_replicas or 1) > scaling.max_replicas:
         where = "spec.kubernetes.deployment.autoscaling.minReplicas"
-        problems.append(f"{where}: is more than maxReplicas ({scaling.max_replicas})")
+        problems.append(f"{where}: must not be more than maxReplicas ({scaling.max_replicas})")
     budget = found.deployment.pod_disruption_budget
     if budget and (budget.min_available is None) == (budget.max_unavailable is None):
         where = "spec.kubernetes.deployment.podDisruptionBudget"
-        problems.append(f"{where}: needs one of minAvailable and maxUnavailable")
+        problems.append(f"{where}: exactly one of minAvailable and maxUnavailable must be set")
     for index, each in enumerate(found.service.load_balancer_source_ranges):
         try:
             ipaddress.ip_network(each, strict=False)
         except ValueError:
             where = f"spec.kubernetes.service.loadBalancerSourceRanges[{index}]"
-            problems.append(f"{where}: {each!r} is no network")
+            problems.append(f"{where}: {each!r} must be a CIDR range")
     return found, [*problems, *_patch_problems(found)]
 
 
 def _patch_problems(workload: api_workload.Workload) -> Iterator[str]:
-    """Yield the patches whose value has the wrong type. The CRD cannot: CEL does not see it."""
+    """Yield the problems of patches whose value has the wrong type.
+
+    The CRD cannot check this: the value is not visible to CEL.
+    """
     daemon_set = workload.daemon_set
     places = {
         "deployment": workload.deployment.patches,
@@ -211,12 +220,12 @@ def _patch_problems(workload: api_workload.Workload) -> Iterator[str]:
             is_list = patch.type == "JSONPatch"
             if not isinstance(patch.value, list if is_list else Mapping):
                 where = f"spec.kubernetes.{place}.patches[{index}].value"
-                needed = "a list of operations" if is_list else "an object"
-                yield f"{where}: must be {needed} for type {patch.type}"
+                expected = "a list of operations" if is_list else "an object"
+                yield f"{where}: must be {expected} for type {patch.type}"
 
 
-def _read(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
-    read = Reader()
+def _parse(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
+    parse = FieldParser()
     family = spec.ip_family or "dual"
     edge = ir.DataPlaneSettings(
         ipv4=family != "ipv6",
@@ -226,64 +235,72 @@ def _read(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
         removed_headers=tuple(
             _HEADERS[each] for each in spec.disable_base_headers if each in _HEADERS
         ),
-        client_address=_client_address(read, spec.rewrite_client_ip),
+        client_address=_client_address(parse, spec.rewrite_client_ip),
         server_tokens=spec.server_tokens == "on",
-        compression=_compression(read, spec.compression),
+        compression=_compression(parse, spec.compression),
     )
     if spec.server_tokens not in (None, "on", "off"):
-        read.problems.append("spec.serverTokens: only on and off are known to open-source NGINX")
-    memory = read("zoneSize", nginx_values.size, spec.zone_size)
-    return Parameters(edge, memory, bool(spec.use_cluster_ip)), read.problems
+        parse.problems.append("spec.serverTokens: must be on or off: other values need NGINX Plus")
+    memory = parse("zoneSize", nginx_values.size, spec.zone_size)
+    return Parameters(edge, memory, bool(spec.use_cluster_ip)), parse.problems
 
 
-def _client_address(read: Reader, asked: api.RewriteClientIp | None) -> ir.ClientAddress | None:
-    if asked is None or asked.mode is None:
+def _client_address(
+    parse: FieldParser, requested: api.RewriteClientIp | None
+) -> ir.ClientAddress | None:
+    if requested is None or requested.mode is None:
         return None
     trusted = []
-    for index, each in enumerate(asked.trusted_addresses):
+    for index, each in enumerate(requested.trusted_addresses):
         where = f"rewriteClientIP.trustedAddresses[{index}]"
         if each.type == "Hostname":
-            read.problems.append(f"spec.{where}: addresses by name are not served")
+            parse.problems.append(f"spec.{where}: type Hostname is not supported")
             continue
         try:
             ipaddress.ip_network(each.value, strict=False)
         except ValueError:
-            read.problems.append(f"spec.{where}.value: {each.value!r} is no address or network")
+            parse.problems.append(
+                f"spec.{where}.value: {each.value!r} must be an IP address or CIDR range"
+            )
             continue
         trusted.append(each.value)
     return ir.ClientAddress(
-        "proxy-protocol" if asked.mode == "ProxyProtocol" else "x-forwarded-for",
+        "proxy-protocol" if requested.mode == "ProxyProtocol" else "x-forwarded-for",
         tuple(trusted),
-        bool(asked.set_ip_recursively),
+        bool(requested.set_ip_recursively),
     )
 
 
-def _compression(read: Reader, asked: api.Compression | None) -> ir.Compression | None:
-    if asked is None:
+def _compression(parse: FieldParser, requested: api.Compression | None) -> ir.Compression | None:
+    if requested is None:
         return None
     buffers = None
-    if asked.buffers is not None:
-        size = read("compression.buffers.size", nginx_values.size, asked.buffers.size)
-        buffers = ir.Buffers(asked.buffers.number, size or 4096)
-    for index, each in enumerate(asked.mime_types):
+    if requested.buffers is not None:
+        size = parse("compression.buffers.size", nginx_values.size, requested.buffers.size)
+        buffers = ir.Buffers(requested.buffers.number, size or 4096)
+    for index, each in enumerate(requested.mime_types):
         if not _TYPE.fullmatch(each):
-            read.problems.append(f"spec.compression.mimeTypes[{index}]: {each!r} is no MIME type")
-    for index, each in enumerate(asked.gzip.disable):
+            parse.problems.append(
+                f"spec.compression.mimeTypes[{index}]: {each!r} must be a MIME type"
+            )
+    for index, each in enumerate(requested.gzip.disable):
         if not _is_pattern(each):
             where = f"compression.gzip.disable[{index}]"
-            read.problems.append(f"spec.{where}: {each!r} is no regular expression")
-    for index, each in enumerate(asked.gzip.proxied):
+            parse.problems.append(f"spec.{where}: invalid regular expression {each!r}")
+    for index, each in enumerate(requested.gzip.proxied):
         if each not in _PROXIED:
-            read.problems.append(f"spec.compression.gzip.proxied[{index}]: {each!r} is not known")
+            parse.problems.append(
+                f"spec.compression.gzip.proxied[{index}]: {each!r} is not supported"
+            )
     return ir.Compression(
-        level=asked.level,
-        min_length=asked.min_length,
-        types=asked.mime_types,
+        level=requested.level,
+        min_length=requested.min_length,
+        types=requested.mime_types,
         buffers=buffers,
-        vary=asked.gzip.vary,
-        http_version=asked.gzip.http_version or "",
-        disabled=asked.gzip.disable,
-        proxied=asked.gzip.proxied,
+        vary=requested.gzip.vary,
+        http_version=requested.gzip.http_version or "",
+        disabled=requested.gzip.disable,
+        proxied=requested.gzip.proxied,
     )
 
 

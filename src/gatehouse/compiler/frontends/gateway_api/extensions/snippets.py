@@ -1,4 +1,4 @@
-"""SnippetsPolicy and SnippetsFilter: raw configuration, if this installation allows it."""
+"""SnippetsPolicy and SnippetsFilter: raw configuration, if the installation allows it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _CONTEXTS: dict[str, Literal["main", "http", "http.server", "http.server.locatio
 }
 
 
-def refused(ask: Ask, kind: str) -> str:
-    """Say why snippets are not honoured; empty if they are."""
+def rejection(ask: Ask, kind: str) -> str:
+    """Return why snippets are rejected; empty if they are allowed."""
     if ask(settings, "").snippets:
         return ""
-    return f"{kind}: snippets are not allowed by this installation (--snippets)"
+    return f"{kind}: snippets are not allowed: the controller runs without --snippets"
 
 
-def snippets(found: api.SnippetsPolicy | api.SnippetsFilter) -> tuple[Snippet, ...]:
-    """Give the IR's form."""
-    metadata = found.metadata
-    name = f"{type(found).__name__} {metadata.namespace}/{metadata.name}"
+def snippets(source: api.SnippetsPolicy | api.SnippetsFilter) -> tuple[Snippet, ...]:
+    """Return the snippets as IR."""
+    metadata = source.metadata
+    name = f"{type(source).__name__} {metadata.namespace}/{metadata.name}"
     return tuple(
         Snippet(name, _CONTEXTS[each.context], each.value)
-        for each in found.spec.snippets
+        for each in source.spec.snippets
         if each.context in _CONTEXTS
     )

@@ -1,4 +1,4 @@
-"""ClientSettingsPolicy, ProxySettingsPolicy and RateLimitPolicy in the IR's form. Pure."""
+"""Translation of ClientSettingsPolicy, ProxySettingsPolicy and RateLimitPolicy to IR. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ V = TypeVar("V")
 A = TypeVar("A")
 
 ZONE = 10 << 20
-"""Bytes of a rate limit's counts where none are given."""
+"""Default size in bytes of a rate limit's shared memory."""
 
 _LEVELS: dict[str, Literal["info", "notice", "warn", "error"]] = {
     "info": "info",
@@ -26,81 +26,85 @@ _LEVELS: dict[str, Literal["info", "notice", "warn", "error"]] = {
 }
 
 
-class Read(msgspec.Struct, frozen=True):
-    """What a policy asks for, and what is wrong with it: then it asks for nothing."""
+class ParsedPolicy(msgspec.Struct, frozen=True):
+    """Settings of a policy; None if it has problems."""
 
     settings: Any = None
     problems: tuple[str, ...] = ()
 
 
-class Reader:
-    """Reads fields; collects what is wrong with them."""
+class FieldParser:
+    """Parses fields and collects their problems."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
-    def __call__(self, field: str, read: Callable[[A], V], value: A) -> V | None:
-        """Give ``read(value)``; None if it cannot be used, which is noted for ``field``."""
+    def __call__(self, field: str, parse: Callable[[A], V], value: A) -> V | None:
+        """Return ``parse(value)``. If the value is invalid, record a problem and return None."""
         try:
-            return read(value)
+            return parse(value)
         except ValueProblem as problem:
             self.problems.append(f"spec.{field}: {problem}")
             return None
 
-    def result(self, settings: object) -> Read:
-        """Give what was read."""
-        return Read(None, tuple(self.problems)) if self.problems else Read(settings)
+    def result(self, settings: object) -> ParsedPolicy:
+        """Return the settings, or the problems if there are any."""
+        return ParsedPolicy(None, tuple(self.problems)) if self.problems else ParsedPolicy(settings)
 
 
-def client_settings(policy: api.ClientSettingsPolicy) -> Read:
-    """Read a ClientSettingsPolicy."""
-    read, body, kept = Reader(), policy.spec.body, policy.spec.keep_alive
-    found = ir.ClientSettings(
-        body_size=read("body.maxSize", nginx_values.size, body.max_size),
-        body_buffer=read("body.bufferSize", nginx_values.size, body.buffer_size),
-        body_timeout=read("body.timeout", nginx_values.time, body.timeout),
-        requests=kept.requests,
-        lifetime=read("keepAlive.time", nginx_values.time, kept.time),
-        idle=read("keepAlive.timeout.server", nginx_values.time, kept.timeout.server),
-        keepalive_header_timeout=read(
-            "keepAlive.timeout.header", nginx_values.time, kept.timeout.header
+def client_settings(policy: api.ClientSettingsPolicy) -> ParsedPolicy:
+    """Translate a ClientSettingsPolicy."""
+    parse, body, keep_alive = FieldParser(), policy.spec.body, policy.spec.keep_alive
+    settings = ir.ClientSettings(
+        body_size=parse("body.maxSize", nginx_values.size, body.max_size),
+        body_buffer=parse("body.bufferSize", nginx_values.size, body.buffer_size),
+        body_timeout=parse("body.timeout", nginx_values.time, body.timeout),
+        requests=keep_alive.requests,
+        lifetime=parse("keepAlive.time", nginx_values.time, keep_alive.time),
+        idle=parse("keepAlive.timeout.server", nginx_values.time, keep_alive.timeout.server),
+        keepalive_header_timeout=parse(
+            "keepAlive.timeout.header", nginx_values.time, keep_alive.timeout.header
         ),
-        keepalive_min_timeout=read("keepAlive.minTimeout", nginx_values.time, kept.min_timeout),
+        keepalive_min_timeout=parse(
+            "keepAlive.minTimeout", nginx_values.time, keep_alive.min_timeout
+        ),
     )
-    if found.keepalive_header_timeout is not None and found.idle is None:
-        read.problems.append("spec.keepAlive.timeout.header: needs keepAlive.timeout.server")
-    return read.result(found)
+    if settings.keepalive_header_timeout is not None and settings.idle is None:
+        parse.problems.append(
+            "spec.keepAlive.timeout.header: keepAlive.timeout.server must be set, too"
+        )
+    return parse.result(settings)
 
 
-def proxy_settings(policy: api.ProxySettingsPolicy) -> Read:
-    """Read a ProxySettingsPolicy."""
-    read, asked, waits = Reader(), policy.spec.buffering, policy.spec.timeout
+def proxy_settings(policy: api.ProxySettingsPolicy) -> ParsedPolicy:
+    """Translate a ProxySettingsPolicy."""
+    parse, buffering, timeouts = FieldParser(), policy.spec.buffering, policy.spec.timeout
     buffers = None
-    if asked.buffers is not None:
-        size = read("buffering.buffers.size", nginx_values.size, asked.buffers.size)
-        buffers = ir.Buffers(asked.buffers.number, size or 0)
+    if buffering.buffers is not None:
+        size = parse("buffering.buffers.size", nginx_values.size, buffering.buffers.size)
+        buffers = ir.Buffers(buffering.buffers.number, size or 0)
         if size == 0:
-            read.problems.append("spec.buffering.buffers.size: must be more than 0")
+            parse.problems.append("spec.buffering.buffers.size: must be greater than 0")
     found = ir.ProxySettings(
-        buffering=None if asked.disable is None else not asked.disable,
-        buffer_size=read("buffering.bufferSize", nginx_values.size, asked.buffer_size),
+        buffering=None if buffering.disable is None else not buffering.disable,
+        buffer_size=parse("buffering.bufferSize", nginx_values.size, buffering.buffer_size),
         buffers=buffers,
-        busy_buffers_size=read(
-            "buffering.busyBuffersSize", nginx_values.size, asked.busy_buffers_size
+        busy_buffers_size=parse(
+            "buffering.busyBuffersSize", nginx_values.size, buffering.busy_buffers_size
         ),
-        connect=read("timeout.connect", nginx_values.time, waits.connect),
-        send=read("timeout.send", nginx_values.time, waits.send),
-        read=read("timeout.read", nginx_values.time, waits.read),
+        connect=parse("timeout.connect", nginx_values.time, timeouts.connect),
+        send=parse("timeout.send", nginx_values.time, timeouts.send),
+        read=parse("timeout.read", nginx_values.time, timeouts.read),
     )
-    read.problems += _sizes(found)
-    return read.result(found)
+    parse.problems += _sizes(found)
+    return parse.result(found)
 
 
 def _sizes(found: ir.ProxySettings) -> list[str]:
-    """Say which sizes NGINX would refuse together."""
+    """Return the problems of combinations of sizes that NGINX rejects."""
     problems = []
     if found.buffer_size == 0:
-        problems.append("spec.buffering.bufferSize: must be more than 0")
+        problems.append("spec.buffering.bufferSize: must be greater than 0")
     place = "spec.buffering.busyBuffersSize"
     if (
         found.busy_buffers_size is not None
@@ -110,26 +114,26 @@ def _sizes(found: ir.ProxySettings) -> list[str]:
         problems.append(f"{place}: must not be less than bufferSize")
     if found.busy_buffers_size is not None and found.buffers is not None:
         if found.busy_buffers_size < found.buffers.size:
-            problems.append(f"{place}: must not be less than one of buffers")
+            problems.append(f"{place}: must not be less than buffers.size")
         if found.busy_buffers_size >= (found.buffers.number - 1) * found.buffers.size:
-            problems.append(f"{place}: must be less than all of buffers but one")
+            problems.append(f"{place}: must be less than (buffers.number - 1) * buffers.size")
     return problems
 
 
-def rate_limits(policy: api.RateLimitPolicy) -> Read:
-    """Read a RateLimitPolicy."""
-    read, asked = Reader(), policy.spec.rate_limit
+def rate_limits(policy: api.RateLimitPolicy) -> ParsedPolicy:
+    """Translate a RateLimitPolicy."""
+    parse, spec = FieldParser(), policy.spec.rate_limit
     limits = []
-    for index, rule in enumerate(asked.local.rules):
+    for index, rule in enumerate(spec.local.rules):
         place = f"rateLimit.local.rules[{index}]"
-        key = read(f"{place}.key", nginx_values.template, rule.key)
-        rate = read(f"{place}.rate", nginx_values.rate, rule.rate) or (1, "s")
-        memory = read(f"{place}.zoneSize", nginx_values.size, rule.zone_size)
+        key = parse(f"{place}.key", nginx_values.template, rule.key)
+        rate = parse(f"{place}.rate", nginx_values.rate, rule.rate) or (1, "s")
+        memory = parse(f"{place}.zoneSize", nginx_values.size, rule.zone_size)
         if memory is not None and memory < 32 << 10:
-            read.problems.append(f"spec.{place}.zoneSize: NGINX needs 32k or more")
+            parse.problems.append(f"spec.{place}.zoneSize: must be at least 32k")
         for field, number in (("burst", rule.burst), ("delay", rule.delay)):
             if number is not None and number < 0:
-                read.problems.append(f"spec.{place}.{field}: must not be less than 0")
+                parse.problems.append(f"spec.{place}.{field}: must not be less than 0")
         limits.append(
             ir.RateLimit(
                 name=f"{policy.metadata.namespace}/{policy.metadata.name}/{index}",
@@ -141,9 +145,9 @@ def rate_limits(policy: api.RateLimitPolicy) -> Read:
                 delay=None if rule.no_delay else rule.delay or 0,
             )
         )
-    answers: list[api.RateLimitAnswer] = [asked, *asked.local.rules]
+    answers: list[api.RateLimitAnswer] = [spec, *spec.local.rules]
     levels = [_LEVELS[each.log_level] for each in answers if each.log_level in _LEVELS]
-    return read.result(
+    return parse.result(
         ir.RateLimits(
             tuple(limits),
             levels[0] if levels else "",

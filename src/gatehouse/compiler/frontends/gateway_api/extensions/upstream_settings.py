@@ -1,4 +1,4 @@
-"""UpstreamSettingsPolicy in the IR's form. Pure."""
+"""Translation of UpstreamSettingsPolicy to IR. No I/O."""
 
 from __future__ import annotations
 
@@ -6,37 +6,40 @@ import msgspec
 
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import Read, Reader
+from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
+    FieldParser,
+    ParsedPolicy,
+)
 from gatehouse.compiler.ir import settings as ir
 
 
 class UpstreamPolicy(msgspec.Struct, frozen=True):
-    """What holds for the clusters of a Service."""
+    """Settings for the clusters of a Service."""
 
     settings: ir.UpstreamSettings = ir.UpstreamSettings()
     service_address: bool | None = None
-    """Whether the Service's own address is asked instead of its endpoints'."""
+    """Connect to the Service's cluster IP instead of its endpoints; None if not set."""
 
 
-def upstream_settings(policy: api.UpstreamSettingsPolicy) -> Read:
-    """Read an UpstreamSettingsPolicy."""
-    read, spec, kept = Reader(), policy.spec, policy.spec.keep_alive
+def upstream_settings(policy: api.UpstreamSettingsPolicy) -> ParsedPolicy:
+    """Translate an UpstreamSettingsPolicy."""
+    parse, spec, keep_alive = FieldParser(), policy.spec, policy.spec.keep_alive
     method = spec.load_balancing_method or ""
     key = None
     if spec.hash_method_key is not None:
-        key = read("hashMethodKey", nginx_values.attribute, spec.hash_method_key)
+        key = parse("hashMethodKey", nginx_values.attribute, spec.hash_method_key)
     if method.startswith("hash") and spec.hash_method_key is None:
-        read.problems.append(f"spec.hashMethodKey: is needed for loadBalancingMethod {method}")
-    memory = read("zoneSize", nginx_values.size, spec.zone_size)
+        parse.problems.append(f"spec.hashMethodKey: must be set for loadBalancingMethod {method}")
+    memory = parse("zoneSize", nginx_values.size, spec.zone_size)
     if memory is not None and memory < 32 << 10:
-        read.problems.append("spec.zoneSize: NGINX needs 32k or more")
+        parse.problems.append("spec.zoneSize: must be at least 32k")
     settings = ir.UpstreamSettings(
         balancing=method,
         key=key,
-        connections=kept.connections,
-        requests=kept.requests,
-        lifetime=read("keepAlive.time", nginx_values.time, kept.time),
-        idle=read("keepAlive.timeout", nginx_values.time, kept.timeout),
+        connections=keep_alive.connections,
+        requests=keep_alive.requests,
+        lifetime=parse("keepAlive.time", nginx_values.time, keep_alive.time),
+        idle=parse("keepAlive.timeout", nginx_values.time, keep_alive.timeout),
         memory=memory,
     )
-    return read.result(UpstreamPolicy(settings, spec.use_cluster_ip))
+    return parse.result(UpstreamPolicy(settings, spec.use_cluster_ip))

@@ -1,1 +1,1 @@
-"""Listeners: which are served, with which certificates, at which addresses."""
+"""Listeners: validity, conflicts, certificates, addresses. :mod:`listeners` joins the others."""

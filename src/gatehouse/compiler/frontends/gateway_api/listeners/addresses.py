@@ -1,4 +1,4 @@
-"""The addresses of a Gateway: what it asks for, and what its Service was given."""
+"""Addresses of a Gateway: requested, and assigned to its Service."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.incremental.query import Ask, Key
 
-SERVED = ("IPAddress",)
-"""The types of addresses that can be asked for."""
+SUPPORTED_TYPES = ("IPAddress",)
+"""Supported types of requested addresses."""
 
 
-def asked(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Give the IP addresses that a Gateway asks for; one without a value leaves the choice."""
+def requested_addresses(ask: Ask, key: Key) -> tuple[str, ...]:
+    """Return the IP addresses that a Gateway requests, without entries that have no value."""
     found = ask.read(key)
     if not isinstance(found, gateway.Gateway):
         return ()
@@ -22,31 +22,33 @@ def asked(ask: Ask, key: Key) -> tuple[str, ...]:
 
 
 def unsupported(ask: Ask, key: Key) -> Finding | None:
-    """Say which address cannot be asked for at all."""
+    """Return a finding for the first unsupported or invalid address; None if all are valid."""
     found = ask.read(key)
     for index, each in enumerate(found.spec.addresses):
         place = f"spec.addresses[{index}]"
-        if each.type not in SERVED:
-            message = f"{place}: type {each.type} is not served; {', '.join(SERVED)} is"
+        if each.type not in SUPPORTED_TYPES:
+            message = (
+                f"{place}.type: {each.type} is not supported: must be {', '.join(SUPPORTED_TYPES)}"
+            )
             return Finding(Reason.UNSUPPORTED_ADDRESS, message)
         if each.value and not _is_address(each.value):
-            message = f"{place}: {each.value} is no IP address"
+            message = f"{place}.value: {each.value!r} must be an IP address"
             return Finding(Reason.UNSUPPORTED_ADDRESS, message)
     return None
 
 
 def unusable(ask: Ask, key: Key) -> Finding | None:
-    """Say which address was asked for and not given."""
+    """Return a finding for requested addresses that were not assigned; None if all were."""
     given = ask(gateway_addresses, key)
-    missing = [value for value in ask(asked, key) if value not in given]
+    missing = [value for value in ask(requested_addresses, key) if value not in given]
     if not missing:
         return None
-    message = f"spec.addresses: {', '.join(missing)} cannot be had from this load balancer"
+    message = f"spec.addresses: {', '.join(missing)} not assigned by the load balancer"
     return Finding(Reason.ADDRESS_NOT_USABLE, message)
 
 
 def gateway_addresses(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Give the addresses of the Service that was provisioned for a Gateway."""
+    """Return the IP addresses of the Service that was provisioned for a Gateway."""
     found: list[str] = []
     for service_key in ask.read(("@service", key[1], key[2])):
         service = ask.read(service_key)
@@ -56,7 +58,7 @@ def gateway_addresses(ask: Ask, key: Key) -> tuple[str, ...]:
 
 
 def bind_address(ask: Ask, key: Key) -> str | None:
-    """Give the address to listen on, empty for every one; None while there is none."""
+    """Return the address to listen on, empty for all; None while none is assigned."""
     if ask(unsupported, key) is not None:
         return None
     if ask(settings, "").bind != "load-balancer":

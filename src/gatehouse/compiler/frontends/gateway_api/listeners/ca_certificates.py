@@ -1,4 +1,4 @@
-"""Certificates of authorities: from references to ConfigMaps to one bundle."""
+"""CA certificates: from references to ConfigMaps to one trust bundle."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gatehouse.incremental.query import Ask, Key
 
 
 def authorities(ask: Ask, name: tuple[str, str]) -> bytes | str:
-    """Give the certificates in the ConfigMap ``(namespace, name)``, or what is wrong with it."""
+    """Return the PEM certificates in the ConfigMap ``(namespace, name)``, or the problem."""
     found = ask.read(("ConfigMap", *name))
     where = f"ConfigMap {name[0]}/{name[1]}"
     if found is None:
-        return f"{where} does not exist"
+        return f"{where} not found"
     text = found.data.get("ca.crt", "") if isinstance(found, core.ConfigMap) else ""
     if not text:
-        return f"{where} has no data[ca.crt]"
+        return f"{where}: data[ca.crt] not found"
     if of_certificates(text.encode()) is None:
-        return f"{where}: ca.crt holds no PEM certificates"
+        return f"{where}: data[ca.crt] must be PEM certificates"
     return text.encode().rstrip() + b"\n"
 
 
 def of_certificates(pem: bytes) -> TrustBundle | None:
-    """Give the bundle of PEM certificates; None if they are none."""
+    """Return the trust bundle of PEM certificates; None if they are invalid."""
     try:
         x509.load_pem_x509_certificates(pem)
     except ValueError:
@@ -49,18 +49,20 @@ def bundle(
     where: str,
     invalid_kind: Reason = Reason.INVALID_CA_KIND,
 ) -> tuple[TrustBundle | None, tuple[Finding, ...]]:
-    """Give the bundle that an object refers to, and a finding for each part that cannot be had."""
+    """Return the trust bundle that an object refers to, and a finding per unusable reference."""
     parts: list[bytes] = []
     findings: list[Finding] = []
     for index, reference in enumerate(references):
         place = f"{where}[{index}]"
         if (reference.group, reference.kind) != ("", "ConfigMap"):
             kind = f"{reference.group}/{reference.kind}".lstrip("/")
-            findings.append(Finding(invalid_kind, f"{place}: kind {kind} is no ConfigMap"))
+            findings.append(
+                Finding(invalid_kind, f"{place}: kind {kind} is not supported: must be ConfigMap")
+            )
             continue
         target = (reference.namespace or owner[1], reference.name)
         if not ask(permitted, Reference(group, owner[0], owner[1], "", "ConfigMap", *target)):
-            message = f"no ReferenceGrant in namespace {target[0]} allows ConfigMap {target[1]}"
+            message = f"ConfigMap {target[0]}/{target[1]} not allowed by any ReferenceGrant"
             findings.append(Finding(Reason.REF_NOT_PERMITTED, f"{place}: {message}"))
             continue
         found = ask(authorities, target)

@@ -1,4 +1,4 @@
-"""Certificates of listeners: from references to Secrets to key pairs that fit."""
+"""Certificates of listeners: from references to Secrets to verified key pairs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gatehouse.incremental.query import Ask, Key
 
 
 def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
-    """Give the key pair in the Secret ``(namespace, name)``, or what is wrong with it."""
+    """Return the key pair in the Secret ``(namespace, name)``, or the problem."""
     secret = ask.read(("Secret", *name))
     where = f"Secret {name[0]}/{name[1]}"
     if secret is None:
-        return f"{where} does not exist"
+        return f"{where} not found"
     if not isinstance(secret, core.Secret):
-        return f"{where} cannot be read"
+        return f"{where} is invalid"
     try:
         chain = base64.b64decode(secret.data["tls.crt"], validate=True)
         key = base64.b64decode(secret.data["tls.key"], validate=True)
     except KeyError as error:
-        return f"{where} has no data[{error.args[0]}]"
+        return f"{where}: data[{error.args[0]}] not found"
     except ValueError:
-        return f"{where}: data is not base64"
+        return f"{where}: data must be base64"
     found = key_pair(chain, key)
     return f"{where}: {found}" if isinstance(found, str) else found
 
@@ -38,42 +38,42 @@ def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
 def key_pair(
     chain: bytes, key: bytes, names: tuple[str, str] = ("tls.crt", "tls.key")
 ) -> Certificate | str:
-    """Give a key pair, both parts PEM; or what is wrong with it, by the ``names`` of its parts."""
-    trouble = _trouble(chain, key, names)
-    if trouble:
-        return trouble
+    """Return a PEM key pair, or the problem. ``names`` are the names of its parts in messages."""
+    problem = _problem(chain, key, names)
+    if problem:
+        return problem
     digest = hashlib.sha256(chain + b"\0" + key).hexdigest()[:24]
     return Certificate(name=f"cert-{digest}", chain=chain, key=SecretBytes(key))
 
 
-def _trouble(chain: bytes, key: bytes, names: tuple[str, str]) -> str:
+def _problem(chain: bytes, key: bytes, names: tuple[str, str]) -> str:
     spki = serialization.PublicFormat.SubjectPublicKeyInfo
     der = serialization.Encoding.DER
     try:
         leaf = x509.load_pem_x509_certificates(chain)[0]
         certified = leaf.public_key().public_bytes(der, spki)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        return f"{names[0]} holds no PEM certificate of a kind that is known"
+        return f"{names[0]} must be a PEM certificate with a supported key type"
     try:
         private = serialization.load_pem_private_key(key, password=None)
         own = private.public_key().public_bytes(der, spki)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        return f"{names[1]} holds no unencrypted PEM key of a kind that is known"
+        return f"{names[1]} must be an unencrypted PEM key of a supported type"
     if certified != own:
-        return f"{names[1]} does not belong to the first certificate of {names[0]}"
+        return f"{names[1]} does not match the first certificate of {names[0]}"
     return ""
 
 
 def listener_certificates(
     ask: Ask, owner: Key, listener: gateway.Listener
 ) -> tuple[tuple[Certificate, ...], list[Finding]]:
-    """Give the certificates of a listener, and a finding for each that cannot be had."""
+    """Return the certificates of a listener, and a finding for each unusable reference."""
     found: dict[str, Certificate] = {}
     findings: list[Finding] = []
     references = listener.tls.certificate_refs if listener.tls else ()
     place = f"listener {listener.name}: tls.certificateRefs"
     if not references:
-        findings.append(Finding(Reason.INVALID_CERTIFICATE_REF, f"{place} is empty"))
+        findings.append(Finding(Reason.INVALID_CERTIFICATE_REF, f"{place}: must not be empty"))
     for index, reference in enumerate(references):
         where = f"{place}[{index}]"
         result = resolve(ask, owner, reference)
@@ -85,14 +85,16 @@ def listener_certificates(
 
 
 def resolve(ask: Ask, owner: Key, reference: gateway.ObjectReference) -> Certificate | Finding:
-    """Give the certificate that a Gateway or ListenerSet refers to, or why there is none."""
+    """Return the certificate that a Gateway or ListenerSet refers to, or a finding."""
     if (reference.group, reference.kind) != ("", "Secret"):
         kind = f"{reference.group}/{reference.kind}".lstrip("/")
-        return Finding(Reason.INVALID_CERTIFICATE_REF, f"kind {kind} is no Secret")
+        return Finding(
+            Reason.INVALID_CERTIFICATE_REF, f"kind {kind} is not supported: must be Secret"
+        )
     target = (reference.namespace or owner[1], reference.name)
     across = Reference(gateway.GROUP, owner[0], owner[1], "", "Secret", *target)
     if not ask(permitted, across):
-        message = f"no ReferenceGrant in namespace {target[0]} allows Secret {target[1]}"
+        message = f"Secret {target[0]}/{target[1]} not allowed by any ReferenceGrant"
         return Finding(Reason.REF_NOT_PERMITTED, message)
     result = ask(certificate, target)
     if isinstance(result, str):

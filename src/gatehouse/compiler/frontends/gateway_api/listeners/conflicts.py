@@ -1,4 +1,4 @@
-"""Listeners that cannot be served beside each other: which of them lose."""
+"""Conflicts between listeners of the same port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gatehouse.incremental.query import Key
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A listener and whose it is."""
+    """A listener and its Gateway or ListenerSet."""
 
     owner: Key
     listener: gateway.Listener
@@ -21,30 +21,30 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def conflicts(entries: Sequence[Entry]) -> list[tuple[Finding, ...]]:
-    """Give the findings of each listener; ``entries`` are in the order of their precedence.
+    """Return the findings of each listener. ``entries`` are in order of precedence.
 
-    Of the Gateway's own listeners that are indistinct all lose; one of a ListenerSet loses to
-    every one before it that did not lose itself (GEP-1713).
+    All conflicting listeners of the Gateway itself lose. A listener of a ListenerSet loses to every
+    earlier one that did not lose (GEP-1713).
     """
-    found: list[tuple[Finding, ...]] = []
-    standing: list[Entry] = []
+    results: list[tuple[Finding, ...]] = []
+    accepted: list[Entry] = []
     for entry in entries:
         if not entry.valid:
-            found.append(())
+            results.append(())
             continue
         if entry.owner[0] == "Gateway":
             rivals = [other for other in entries if other.owner == entry.owner]
             rivals = [other for other in rivals if other is not entry and other.valid]
         else:
-            rivals = standing
-        said = _said(entry, rivals)
-        if not said:
-            standing.append(entry)
-        found.append(said)
-    return found
+            rivals = accepted
+        findings = _findings(entry, rivals)
+        if not findings:
+            accepted.append(entry)
+        results.append(findings)
+    return results
 
 
-def _said(entry: Entry, rivals: Sequence[Entry]) -> tuple[Finding, ...]:
+def _findings(entry: Entry, rivals: Sequence[Entry]) -> tuple[Finding, ...]:
     own, protocol = entry.listener, PROTOCOLS[entry.listener.protocol]
     sharing = [
         other
@@ -53,9 +53,11 @@ def _said(entry: Entry, rivals: Sequence[Entry]) -> tuple[Finding, ...]:
         and PROTOCOLS[other.listener.protocol].transport == protocol.transport
     ]
     where = f"listener {own.name}: port {own.port}"
-    foreign = [o for o in sharing if PROTOCOLS[o.listener.protocol].family != protocol.family]
-    if foreign:
-        message = f"{where} has another protocol in {_names(entry, foreign)}"
+    other_protocol = [
+        o for o in sharing if PROTOCOLS[o.listener.protocol].family != protocol.family
+    ]
+    if other_protocol:
+        message = f"{where}: protocol conflict with {_names(entry, other_protocol)}"
         return (
             Finding(Reason.PROTOCOL_CONFLICT, message),
             Finding(Reason.PROTOCOL_CONFLICT_REFUSED, message),
@@ -63,7 +65,7 @@ def _said(entry: Entry, rivals: Sequence[Entry]) -> tuple[Finding, ...]:
         )
     same = [o for o in sharing if o.listener.hostname.lower() == own.hostname.lower()]
     if same:
-        message = f"{where} and hostname are those of {_names(entry, same)}"
+        message = f"{where}: hostname conflict with {_names(entry, same)}"
         return (
             Finding(Reason.HOSTNAME_CONFLICT, message),
             Finding(Reason.HOSTNAME_CONFLICT_REFUSED, message),

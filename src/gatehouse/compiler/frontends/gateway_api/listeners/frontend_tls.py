@@ -1,4 +1,4 @@
-"""Client certificates: ``tls.frontend`` of a Gateway, by port."""
+"""Client certificate validation: ``tls.frontend`` of a Gateway, by port."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates
 from gatehouse.compiler.ir.gateway import ClientValidation, TrustBundle
 from gatehouse.incremental.query import Ask, Key
 
-Which = tuple[Key, int]
+PortKey = tuple[Key, int]
 """A Gateway and one of its ports."""
 
 
-def asked(ask: Ask, which: Which) -> tuple[gateway.ClientValidation | None, str]:
-    """Give how clients of a port are to be checked, and where that is said."""
+def validation_of(ask: Ask, which: PortKey) -> tuple[gateway.ClientValidation | None, str]:
+    """Return the client certificate validation of a port, and the path of its field."""
     found = ask.read(which[0])
     if not isinstance(found, gateway.Gateway):
         return None, ""
@@ -24,9 +24,9 @@ def asked(ask: Ask, which: Which) -> tuple[gateway.ClientValidation | None, str]
     return frontend.default.validation, "tls.frontend.default"
 
 
-def client_trust(ask: Ask, which: Which) -> tuple[TrustBundle | None, tuple[Finding, ...]]:
-    """Give the authorities of clients' certificates, and what is wrong with the references."""
-    validation, place = ask(asked, which)
+def client_trust(ask: Ask, which: PortKey) -> tuple[TrustBundle | None, tuple[Finding, ...]]:
+    """Return the CA certificates for clients of a port, and findings about their references."""
+    validation, place = ask(validation_of, which)
     if validation is None:
         return None, ()
     where = f"spec.{place}.validation.caCertificateRefs"
@@ -35,21 +35,23 @@ def client_trust(ask: Ask, which: Which) -> tuple[TrustBundle | None, tuple[Find
     )
 
 
-def validation_findings(ask: Ask, which: Which) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Give what is wrong with a port's validation, and why its HTTPS listeners are refused."""
-    validation, place = ask(asked, which)
+def validation_findings(
+    ask: Ask, which: PortKey
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Return findings about a port's CA references, and findings that reject its listeners."""
+    validation, place = ask(validation_of, which)
     if validation is None:
         return (), ()
     found, findings = ask(client_trust, which)
     if found is not None:
         return findings, ()
-    message = f"spec.{place}.validation: there is no valid CA certificate to check clients by"
+    message = f"spec.{place}.validation: no valid CA certificate found"
     return findings, (Finding(Reason.NO_VALID_CA, message),)
 
 
-def client_validation(ask: Ask, which: Which) -> ClientValidation | None:
-    """Give how a port checks clients."""
-    validation, _ = ask(asked, which)
+def client_validation(ask: Ask, which: PortKey) -> ClientValidation | None:
+    """Return the client certificate validation of a port as IR; None if there is none."""
+    validation, _ = ask(validation_of, which)
     found, _ = ask(client_trust, which)
     if validation is None or found is None:
         return None
@@ -57,7 +59,7 @@ def client_validation(ask: Ask, which: Which) -> ClientValidation | None:
 
 
 def insecure(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Give where a Gateway takes clients without a good certificate although it could check."""
+    """Return the fields by which a Gateway accepts clients without a valid certificate."""
     found = ask.read(key)
     frontend = found.spec.tls.frontend
     named = [("default", frontend.default)]

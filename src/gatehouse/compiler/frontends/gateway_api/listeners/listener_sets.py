@@ -1,4 +1,4 @@
-"""ListenerSets: which of them add their listeners to a Gateway, and in which order."""
+"""ListenerSets: parent Gateway, permission and order of precedence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gatehouse.incremental.query import Ask, Key
 
 
 def parent_of(ask: Ask, key: Key) -> Key | None:
-    """Give the Gateway of ours that a ListenerSet names; None if it names none."""
+    """Return the managed Gateway that a ListenerSet names; None if it names none."""
     found = ask.read(key)
     if not isinstance(found, gateway.ListenerSet):
         return None
@@ -22,7 +22,7 @@ def parent_of(ask: Ask, key: Key) -> Key | None:
 
 
 def refusal(ask: Ask, key: Key) -> Finding | None:
-    """Say why a Gateway does not take a ListenerSet; None if it does."""
+    """Return why a Gateway rejects a ListenerSet; None if it accepts it."""
     target = ask(parent_of, key)
     if target is None:
         return None
@@ -30,14 +30,14 @@ def refusal(ask: Ask, key: Key) -> Finding | None:
     if admits(ask, allowed, key[1], target[1]):
         return None
     message = (
-        f"parentRef: allowedListeners of Gateway {target[1]}/{target[2]} takes no ListenerSet of "
-        f"namespace {key[1]}"
+        f"spec.parentRef: Gateway {target[1]}/{target[2]} does not allow ListenerSets from "
+        f"namespace {key[1]}; see its spec.allowedListeners"
     )
     return Finding(Reason.SET_NOT_ALLOWED, message)
 
 
 def owners(ask: Ask, key: Key) -> tuple[Key, ...]:
-    """Give whose listeners a Gateway has, the strongest first: its own, then the older sets'."""
+    """Return the owners of a Gateway's listeners: itself, then its ListenerSets, oldest first."""
     found = []
     for owner in ask.read(("@sets", key[1], key[2])):
         if ask(parent_of, owner) == key and ask(refusal, owner) is None:
@@ -46,5 +46,5 @@ def owners(ask: Ask, key: Key) -> tuple[Key, ...]:
 
 
 def created(ask: Ask, key: Key) -> str:
-    """Give the time when an object was made, RFC 3339."""
+    """Return the creation time of an object, RFC 3339."""
     return str(ask.read(key).metadata.creation_timestamp)

@@ -1,4 +1,4 @@
-"""Listeners of a Gateway and its ListenerSets: which are valid, which kinds of route they take."""
+"""Listeners of a Gateway and its ListenerSets: validity and supported kinds of routes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from gatehouse.incremental.query import Ask, Key
 
 
 class ListenerSpec(msgspec.Struct, frozen=True):
-    """What routes need to know of a listener."""
+    """The properties of a listener that routes depend on."""
 
     owner: Key
-    """The Gateway or ListenerSet that it stands in."""
+    """The Gateway or ListenerSet that contains it."""
     name: str
     port: int
     protocol: str
@@ -39,33 +39,33 @@ class ListenerSpec(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[Key, str]:
-        """What identifies it among all listeners of the Gateway."""
+        """Owner and name, unique among all listeners of the Gateway."""
         return self.owner, self.name
 
 
 class ListenerState(msgspec.Struct, frozen=True):
-    """Everything known of a listener."""
+    """A listener with findings and certificates."""
 
-    shape: ListenerSpec
+    spec: ListenerSpec
     findings: tuple[Finding, ...]
     certificates: tuple[Certificate, ...]
 
     @property
     def served(self) -> bool:
-        """Whether it can be served: valid, without conflict, with the certificates it needs."""
-        known = PROTOCOLS.get(self.shape.protocol)
-        needed = known is not None and known.certificates == "needed" and not self.shape.passthrough
-        return self.shape.accepted and (not needed or bool(self.certificates))
+        """Return whether the listener is accepted and has the certificates that it needs."""
+        known = PROTOCOLS.get(self.spec.protocol)
+        needed = known is not None and known.certificates == "needed" and not self.spec.passthrough
+        return self.spec.accepted and (not needed or bool(self.certificates))
 
 
 def listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
-    """Give the listeners of a Gateway and its ListenerSets, the strongest first."""
+    """Return the listeners of a Gateway and its ListenerSets in order of precedence."""
     entries: list[Entry] = []
     invalid: list[list[Finding]] = []
     controller = ask(controller_of, key)
     for owner in ask(owners, key):
         for listener in ask(own_listeners, owner):
-            findings = _validity(listener, controller) or _distrust(ask, key, listener)
+            findings = _validity(listener, controller) or _invalid_proxies(ask, key, listener)
             invalid.append(findings)
             entries.append(Entry(owner, listener, not findings))
     found = zip(entries, invalid, conflicts(entries), strict=True)
@@ -73,24 +73,24 @@ def listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
 
 
 def own_listeners(ask: Ask, owner: Key) -> tuple[gateway.Listener, ...]:
-    """Give the listeners that stand in a Gateway or ListenerSet."""
+    """Return the listeners in the spec of a Gateway or ListenerSet."""
     found = ask.read(owner)
     if isinstance(found, gateway.Gateway | gateway.ListenerSet):
         return found.spec.listeners
     return ()
 
 
-def shapes(ask: Ask, key: Key) -> tuple[ListenerSpec, ...]:
-    """Give what routes need of the listeners: certificates may change without touching a route."""
-    return tuple(state.shape for state in ask(listeners, key))
+def listener_specs(ask: Ask, key: Key) -> tuple[ListenerSpec, ...]:
+    """Return the listeners without certificates, whose changes do not concern routes."""
+    return tuple(state.spec for state in ask(listeners, key))
 
 
 def service_ports(ask: Ask, key: Key) -> tuple[tuple[int, str], ...]:
-    """Give the ports that clients of a Gateway connect to, each with TCP or UDP."""
+    """Return the (port, TCP or UDP) pairs that clients of a Gateway connect to."""
     found = {
-        (shape.port, PROTOCOLS[shape.protocol].transport)
-        for shape in ask(shapes, key)
-        if shape.accepted
+        (spec.port, PROTOCOLS[spec.protocol].transport)
+        for spec in ask(listener_specs, key)
+        if spec.accepted
     }
     return tuple(sorted(found))
 
@@ -109,7 +109,7 @@ def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> Listene
         unresolved, refused = ask(frontend_tls.validation_findings, (key, listener.port))
         findings += refused
         kind_findings += unresolved
-    shape = ListenerSpec(
+    spec = ListenerSpec(
         owner=entry.owner,
         name=listener.name,
         port=listener.port,
@@ -120,30 +120,32 @@ def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> Listene
         accepted=not findings,
         passthrough=passthrough,
     )
-    return ListenerState(shape, (*findings, *kind_findings), certificates)
+    return ListenerState(spec, (*findings, *kind_findings), certificates)
 
 
 def _overlapping(states: list[ListenerState]) -> tuple[ListenerState, ...]:
-    """Say which listeners a client may mix up that uses one TLS connection for several names."""
+    """Add findings about listeners that a client may confuse when it reuses a TLS connection."""
     terminating = [
         state
         for state in states
-        if state.shape.accepted and state.shape.protocol in ("HTTPS", "TLS") and state.certificates
+        if state.spec.accepted and state.spec.protocol in ("HTTPS", "TLS") and state.certificates
     ]
     found = []
     for state in states:
         rivals = [
-            other.shape.name
+            other.spec.name
             for other in terminating
             if state in terminating
             and other is not state
-            and other.shape.port == state.shape.port
-            and hostnames.intersect(other.shape.hostname, state.shape.hostname) is not None
+            and other.spec.port == state.spec.port
+            and hostnames.intersect(other.spec.hostname, state.spec.hostname) is not None
         ]
         if rivals:
-            message = f"listener {state.shape.name}: hostname overlaps with {', '.join(rivals)}"
-            said = Finding(Reason.OVERLAPPING_TLS, message)
-            state = msgspec.structs.replace(state, findings=(*state.findings, said))
+            message = (
+                f"listener {state.spec.name}: hostname overlaps with listener {', '.join(rivals)}"
+            )
+            overlap = Finding(Reason.OVERLAPPING_TLS, message)
+            state = msgspec.structs.replace(state, findings=(*state.findings, overlap))
         found.append(state)
     return tuple(found)
 
@@ -165,26 +167,26 @@ def _validity(listener: gateway.Listener, controller: str) -> list[Finding]:
     return [Finding(Reason.UNSUPPORTED_VALUE, f"{where}: {bad}")] if bad else []
 
 
-def _distrust(ask: Ask, key: Key, listener: gateway.Listener) -> list[Finding]:
+def _invalid_proxies(ask: Ask, key: Key, listener: gateway.Listener) -> list[Finding]:
     if listener.protocol != PROXY_PROTOCOL:
         return []
     found = ask(trusted, key)
-    said = f"listener {listener.name}: {found}"
-    return [Finding(Reason.UNSUPPORTED_VALUE, said)] if isinstance(found, str) else []
+    message = f"listener {listener.name}: {found}"
+    return [Finding(Reason.UNSUPPORTED_VALUE, message)] if isinstance(found, str) else []
 
 
 def _kinds(listener: gateway.Listener, controller: str) -> tuple[tuple[str, ...], list[Finding]]:
-    """Give the kinds of route it takes, and a finding for kinds it was asked to take but cannot."""
+    """Return the supported kinds of routes, and a finding for requested kinds that are not."""
     known = PROTOCOLS.get(listener.protocol)
     served = known is not None and controller in known.controllers
     possible = known.kinds if known is not None and served else ()
-    asked = listener.allowed_routes.kinds
-    if not asked:
+    requested = listener.allowed_routes.kinds
+    if not requested:
         return tuple(kind.kind for kind in possible), []
-    good = tuple(kind.kind for kind in asked if kind in possible)
-    bad = [kind.kind for kind in asked if kind not in possible]
+    good = tuple(kind.kind for kind in requested if kind in possible)
+    bad = [kind.kind for kind in requested if kind not in possible]
     if not bad:
         return good, []
     place = f"listener {listener.name}: allowedRoutes.kinds"
-    message = f"{place}: {', '.join(bad)} cannot be served over {listener.protocol}"
+    message = f"{place}: {', '.join(bad)} not supported for protocol {listener.protocol}"
     return good, [Finding(Reason.INVALID_ROUTE_KINDS, message)]

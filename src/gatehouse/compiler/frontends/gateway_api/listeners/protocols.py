@@ -1,7 +1,7 @@
-"""The protocols that listeners can have: a table, and what a listener of each of them may say.
+"""Table of listener protocols, and validation of listeners against it.
 
-A new one is a line here. Objects of other API groups attach to a listener like routes: the front
-end of theirs reads :func:`~gatehouse.compiler.frontends.gateway_api.listeners.listeners.listeners`.
+A new protocol is an entry here. Objects of other API groups attach to a listener like routes: their
+front end reads :func:`~gatehouse.compiler.frontends.gateway_api.listeners.listeners.listeners`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api.inputs import CONTROLLERS, ENVOY
 
 KUBE_APISERVER = "gatehouse.dev/KubeAPIServer"
-"""TLS ends here, and requests are for kube-apiservers (decision 0011)."""
+"""Protocol that terminates TLS in front of kube-apiservers (decision 0011)."""
 
 PROXY_PROTOCOL = "gatehouse.dev/ProxyProtocol"
-"""Connections that node proxies of hosted clusters took, with where they were wanted to go."""
+"""Protocol of connections forwarded by node proxies of hosted clusters, with their destination."""
 
 _HOSTED = gateway.RouteGroupKind("HostedAPIServer", "gatehouse.dev")
 _UPSTREAM_CLUSTER = gateway.RouteGroupKind("UpstreamCluster", "proxy.kubegateway.io")
@@ -28,24 +28,24 @@ def _routes(*kinds: str) -> tuple[gateway.RouteGroupKind, ...]:
 
 
 class Protocol(msgspec.Struct, frozen=True):
-    """What holds of every listener of a protocol."""
+    """Properties of a protocol."""
 
     name: str
     family: str
-    """Protocols of one family share a port, told apart by hostname."""
+    """Protocols of one family can share a port; hostnames select between them."""
     kinds: tuple[gateway.RouteGroupKind, ...]
-    """What may attach."""
+    """Kinds of objects that can attach."""
     certificates: Literal["needed", "optional", "none"] = "none"
-    """``tls.certificateRefs``, where TLS ends at the listener."""
+    """Use of ``tls.certificateRefs``, for protocols that terminate TLS."""
     modes: tuple[str, ...] = ()
-    """The values of ``tls.mode`` that are served; empty for all that the API server takes."""
+    """Supported values of ``tls.mode``; empty for all that the CRD allows."""
     validates: bool = False
-    """Whether ``tls.frontend`` of the Gateway is about it."""
+    """``tls.frontend`` of the Gateway applies to it."""
     named: bool = True
-    """Whether a listener may have a hostname."""
+    """Listeners can have a hostname."""
     transport: Literal["TCP", "UDP"] = "TCP"
     controllers: tuple[str, ...] = CONTROLLERS
-    """Whose data planes can serve it."""
+    """Controllers whose data planes support it."""
 
 
 _LISTED = (
@@ -75,36 +75,36 @@ _LISTED = (
 )
 
 PROTOCOLS = {each.name: each for each in _LISTED}
-"""By name."""
+"""Protocols by name."""
 
 GROUPS = {kind.kind: kind.group for each in _LISTED for kind in each.kinds}
-"""The API group of every kind that may attach to a listener."""
+"""API group of each kind that can attach to a listener."""
 
 
 def supported_protocols(controller: str) -> tuple[str, ...]:
-    """Give the names of the protocols that a controller's data planes serve."""
+    """Return the names of the protocols that a controller's data planes support."""
     return tuple(each.name for each in _LISTED if controller in each.controllers)
 
 
 def unsupported_reason(listener: gateway.Listener, controller: str) -> str:
-    """Say why a listener cannot be served whatever its values are; empty if it can."""
+    """Return why the protocol of a listener is not supported; empty if it is."""
     known = PROTOCOLS.get(listener.protocol)
     if known is None:
         served = ", ".join(supported_protocols(controller))
-        return f"protocol {listener.protocol} is not served; {served} are"
+        return f"protocol {listener.protocol} is not supported: must be one of {served}"
     if controller not in known.controllers:
         able = ", ".join(known.controllers)
-        return f"protocol {listener.protocol} is not served by {controller}; {able} does"
+        return f"protocol {listener.protocol} is not supported by {controller}, only by {able}"
     return ""
 
 
 def invalid_value(listener: gateway.Listener) -> str:
-    """Say which value a listener of a protocol that is served may not have; empty if none."""
+    """Return the invalid value of a listener with a supported protocol; empty if there is none."""
     known = PROTOCOLS[listener.protocol]
     mode = listener.tls.mode if listener.tls else "Terminate"
     if known.modes and mode not in known.modes:
         modes = ", ".join(known.modes)
-        return f"tls.mode {mode} is not served for {known.name}; {modes} is"
+        return f"tls.mode: {mode} is not supported for protocol {known.name}: must be {modes}"
     if listener.hostname and not known.named:
-        return f"hostname is not for {known.name}: what attaches says its own names"
+        return f"hostname: must be empty for protocol {known.name}: attached objects have hostnames"
     return ""

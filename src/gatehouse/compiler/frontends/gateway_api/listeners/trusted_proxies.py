@@ -1,4 +1,4 @@
-"""Which proxies a Gateway believes when they say where their clients come from."""
+"""Trusted proxies of a Gateway, whose PROXY headers are believed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from gatehouse.apis import gateway
 from gatehouse.incremental.query import Ask, Key
 
 TRUSTED = "gatehouse.dev/trusted-proxies"
-"""The annotation of a Gateway with addresses and CIDR ranges, separated by commas."""
+"""Annotation of a Gateway: addresses and CIDR ranges, separated by commas."""
 
 
 def trusted(ask: Ask, key: Key) -> tuple[str, ...] | str:
-    """Give the ranges that a Gateway names, sorted; or what is wrong with them.
+    """Return the trusted ranges of a Gateway, sorted; or the problem.
 
-    Empty where the annotation is missing. One that says nothing is wrong: nobody would be believed.
+    Empty if the annotation is missing. An empty annotation is an error: no proxy would be trusted.
     """
     found = ask.read(key)
     if not isinstance(found, gateway.Gateway):
@@ -28,5 +28,5 @@ def trusted(ask: Ask, key: Key) -> tuple[str, ...] | str:
             ranges.add(str(ipaddress.ip_network(part.strip(), strict=False)))
         except ValueError:
             where = f"metadata.annotations[{TRUSTED}]"
-            return f"{where}: {part.strip()!r} is neither an address nor a range"
+            return f"{where}: {part.strip()!r} must be an IP address or CIDR range"
     return tuple(sorted(ranges))

@@ -1,1 +1,1 @@
-"""What the rules of routes mean: matches, filters, backends."""
+"""Rules of routes: matches, filters and backends, translated to IR."""

@@ -1,4 +1,4 @@
-"""BackendTLSPolicies: which of them holds for a Service's port, and what it asks for."""
+"""BackendTLSPolicies: the effective policy of a Service's port, and its translation to IR."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Port = tuple[str, str, str]
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """What a policy asks for, as far as it can be had."""
+    """Translation of a policy."""
 
     tls: BackendTls | None = None
-    """None: the backends cannot be spoken to as asked, and so not at all."""
+    """None: the policy is invalid, and no connection to the backends is allowed."""
     trust: TrustBundle | None = None
     findings: tuple[Finding, ...] = ()
 
 
 def effective(ask: Ask, port: Port) -> Key | None:
-    """Give the policy of a Service's port: that of the port before that of the whole Service.
+    """Return the effective policy of a Service's port. One with a sectionName comes first.
 
     Of several the oldest, then the first by name (BackendTLSPolicy, conflict resolution).
     """
@@ -42,38 +42,38 @@ def effective(ask: Ask, port: Port) -> Key | None:
 
 
 def resolve(ask: Ask, key: Key) -> Resolved:
-    """Give what a policy asks for."""
+    """Return the TLS settings and trust bundle of a policy, or its findings."""
     policy = ask.read(key)
     if not isinstance(policy, policies.BackendTLSPolicy):
-        message = f"BackendTLSPolicy {key[1]}/{key[2]} cannot be read"
+        message = f"BackendTLSPolicy {key[1]}/{key[2]} is invalid"
         return Resolved(findings=(Finding(Reason.NO_VALID_CA, message),))
-    wanted = policy.spec.validation
+    validation = policy.spec.validation
     names = tuple(
         SubjectName("uri", name.uri)
         if name.type == "URI"
         else SubjectName("dns", name.hostname.lower())
-        for name in wanted.subject_alt_names
+        for name in validation.subject_alt_names
     )
-    if wanted.well_known_ca_certificates:
-        if wanted.well_known_ca_certificates != "System":
+    if validation.well_known_ca_certificates:
+        if validation.well_known_ca_certificates != "System":
             message = (
-                f"validation.wellKnownCACertificates: {wanted.well_known_ca_certificates} is not "
-                "known; System is"
+                "validation.wellKnownCACertificates: must be System, not "
+                f"{validation.well_known_ca_certificates}"
             )
             return Resolved(findings=(Finding(Reason.POLICY_INVALID, message),))
-        return Resolved(BackendTls(wanted.hostname, "", names))
+        return Resolved(BackendTls(validation.hostname, "", names))
     place = "validation.caCertificateRefs"
     found, findings = ca_certificates.bundle(
-        ask, key, GROUP, wanted.ca_certificate_refs, place, Reason.INVALID_KIND
+        ask, key, GROUP, validation.ca_certificate_refs, place, Reason.INVALID_KIND
     )
     if found is None:
-        message = f"{place}: there is no valid CA certificate"
+        message = f"{place}: no valid CA certificate found"
         return Resolved(findings=(*findings, Finding(Reason.NO_VALID_CA, message)))
-    return Resolved(BackendTls(wanted.hostname, found.name, names), found, findings)
+    return Resolved(BackendTls(validation.hostname, found.name, names), found, findings)
 
 
 def conflicting_policies(ask: Ask, key: Key) -> Finding | None:
-    """Say which policy stands before this one at all its targets; None if none does."""
+    """Return a finding if older policies apply at all targets of this one; else None."""
     policy = ask.read(key)
     winners = []
     for target in policy.spec.target_refs:
@@ -90,8 +90,10 @@ def conflicting_policies(ask: Ask, key: Key) -> Finding | None:
         first = min(rivals, key=lambda k: (ask.read(k).metadata.creation_timestamp, k[2]))
         if first == key:
             return None
-        winners.append(f"{target.name} by {first[2]}")
+        winners.append(f"{target.name} by BackendTLSPolicy {first[1]}/{first[2]}")
     if not winners:
         return None
-    message = f"targetRefs: {', '.join(winners)}, which is older or the first by name"
+    message = (
+        f"targetRefs: already set for Service {', '.join(winners)}, which is older or first by name"
+    )
     return Finding(Reason.POLICY_CONFLICTED, message)

@@ -1,4 +1,4 @@
-"""Durations as GEP-2257 writes them: ``1h30m``, ``500ms``; at most four parts. Pure."""
+"""Parser of GEP-2257 durations: ``1h30m``, ``500ms``; at most four parts. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 
 
 def seconds(text: str) -> float | None:
-    """Give the seconds; None if ``text`` is no duration."""
+    """Return a duration in seconds; None if ``text`` is invalid."""
     if not _WHOLE.fullmatch(text):
         return None
     return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))

@@ -1,4 +1,4 @@
-"""Filters of rules and backends: each from its object's form to the IR's."""
+"""Translation of the filters of rules and backends to IR."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SCHEMES: dict[str, Literal["http", "https"]] = {"http": "http", "https": "https
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """What the filters of one rule or backend ask for."""
+    """Translated filters of one rule or backend."""
 
     request_headers: ir.HeaderEdit = ir.HeaderEdit()
     response_headers: ir.HeaderEdit = ir.HeaderEdit()
@@ -45,53 +45,53 @@ class Filters(msgspec.Struct, frozen=True):
     snippets: tuple[Snippet, ...] = ()
     authentication: Authentication | None = None
     secrets: tuple[SecretFile, ...] = ()
-    """Those that authentication names."""
+    """Secrets that ``authentication`` refers to."""
     clusters: tuple[ClusterKey, ...] = ()
-    """Those that mirrors name."""
+    """Clusters that ``mirrors`` refer to."""
     notes: tuple[Finding, ...] = ()
-    """What is wrong with a mirror, without which requests are served all the same."""
+    """Findings about invalid mirrors; requests are served without them."""
     findings: tuple[Finding, ...] = ()
-    """Why a filter cannot be honoured; what it belongs to then answers 500."""
+    """Findings about invalid filters. The rule or backend then answers 500."""
 
 
 def compile_filters(
     ask: Ask, route: Key, filters: tuple[routes.Filter, ...], where: str
 ) -> Filters:
-    """Give what ``filters`` ask for; ``where`` is their place in the route."""
+    """Translate ``filters``; ``where`` is their field path in the route."""
     result = Filters()
     for index, item in enumerate(filters):
         place = f"{where}.filters[{index}]"
         match item:
             case routes.Filter(type="RequestHeaderModifier", request_header_modifier=edit) if edit:
-                result = _modified(result, edit, place, "request")
+                result = _with_header_edit(result, edit, place, "request")
             case routes.Filter(type="ResponseHeaderModifier", response_header_modifier=edit) if (
                 edit
             ):
-                result = _modified(result, edit, place, "response")
+                result = _with_header_edit(result, edit, place, "response")
             case routes.Filter(type="RequestRedirect", request_redirect=redirect) if redirect:
                 result = _replace(result, redirect=redirect)
             case routes.Filter(type="URLRewrite", url_rewrite=rewrite) if rewrite:
                 result = _replace(result, rewrite=_rewrite(rewrite))
             case routes.Filter(type="RequestMirror", request_mirror=mirror) if mirror:
-                result = _mirrored(ask, route, result, mirror, f"{place}.requestMirror")
+                result = _with_mirror(ask, route, result, mirror, f"{place}.requestMirror")
             case routes.Filter(type="CORS", cors=cors) if cors:
                 result = _replace(result, cors=_cors(cors))
             case routes.Filter(type="ExtensionRef", extension_ref=reference) if reference:
-                result = _extended(ask, route[1], result, reference, place)
+                result = _with_extension(ask, route[1], result, reference, place)
             case _:
-                message = f"{place}: type {item.type} is not served yet"
+                message = f"{place}: type {item.type} is not supported"
                 finding = Finding(Reason.UNSUPPORTED_VALUE, message)
                 result = _replace(result, findings=(*result.findings, finding))
     return result
 
 
-def _modified(
+def _with_header_edit(
     result: Filters,
     edit: routes.HeaderModifier,
     place: str,
     direction: Literal["request", "response"],
 ) -> Filters:
-    """Add the changes of a header modifier, or a finding for each header it must not change."""
+    """Add the changes of a header modifier, or a finding for each reserved header."""
     found = tuple(_reserved(edit, f"{place}.{direction}HeaderModifier"))
     if found:
         return _replace(result, findings=(*result.findings, *found))
@@ -110,7 +110,7 @@ def _reserved(edit: routes.HeaderModifier, place: str) -> Iterator[Finding]:
                 yield Finding(Reason.UNSUPPORTED_VALUE, f"{place}.{field}[{index}]: {why}")
 
 
-def _mirrored(
+def _with_mirror(
     ask: Ask, route: Key, result: Filters, mirror: routes.RequestMirror, place: str
 ) -> Filters:
     found = resolve(ask, route, mirror.backend_ref, f"{place}.backendRef")
@@ -155,7 +155,7 @@ def _rewrite(rewrite: routes.UrlRewrite) -> ir.Rewrite:
 
 
 def path_rewrite(path: routes.PathModifier | None) -> ir.PathRewrite | None:
-    """Give the IR's form of a path modifier."""
+    """Return a path modifier as IR."""
     if path is None:
         return None
     if path.type == "ReplaceFullPath":
@@ -163,10 +163,10 @@ def path_rewrite(path: routes.PathModifier | None) -> ir.PathRewrite | None:
     return ir.PrefixPath(path.replace_prefix_match or "/")
 
 
-def _extended(
+def _with_extension(
     ask: Ask, namespace: str, result: Filters, reference: routes.ExtensionRef, place: str
 ) -> Filters:
-    """Add what a filter of another group asks for."""
+    """Add a filter of the group ``gateway.nginx.org``, or a finding."""
 
     def refused(message: str) -> Filters:
         finding = Finding(Reason.INVALID_FILTER, f"{place}: {message}")
@@ -174,16 +174,16 @@ def _extended(
 
     kind, key = reference.kind, (reference.kind, namespace, reference.name)
     if reference.group != nginx_gateway.GROUP or kind not in FILTER_KINDS:
-        return refused(f"{reference.group}/{kind} is no known filter")
-    if kind == "SnippetsFilter" and (why := snippets.refused(ask, kind)):
+        return refused(f"{reference.group}/{kind} is not supported")
+    if kind == "SnippetsFilter" and (why := snippets.rejection(ask, kind)):
         return refused(why)
     found = ask.read(key)
     if found is None:
-        return refused(f"{kind} {namespace}/{reference.name} does not exist")
+        return refused(f"{kind} {namespace}/{reference.name} not found")
     if isinstance(found, nginx_gateway.SnippetsFilter):
         return _replace(result, snippets=(*result.snippets, *snippets.snippets(found)))
     if result.authentication is not None:
-        return refused("a rule can have one AuthenticationFilter")
+        return refused("a rule must not have more than one AuthenticationFilter")
     resolved = ask(authentication.resolve, key)
     if resolved.authentication is None:
         return refused(f"{kind} {namespace}/{reference.name}: {resolved.problem}")
@@ -191,23 +191,24 @@ def _extended(
 
 
 def redirect(redirect: routes.RequestRedirect, port: int, protocol: str) -> ir.Redirect:
-    """Give the IR's redirect for a listener's port.
+    """Return a redirect as IR for a listener's port.
 
-    The port in Location: the explicit one; else, if a scheme is given, its well-known one; else
-    the listener's. A scheme's own well-known port is not written (HTTPRequestRedirectFilter).
+    The port in Location is the explicit one; otherwise, if a scheme is set, the scheme's well-known
+    one; otherwise the listener's. The well-known port of the scheme is omitted
+    (HTTPRequestRedirectFilter).
     """
     scheme = redirect.scheme.lower() or ("https" if protocol == "HTTPS" else "http")
     well_known = {"http": 80, "https": 443}.get(scheme)
     if redirect.port is not None:
-        wanted: int | None = redirect.port
+        port_number: int | None = redirect.port
     elif redirect.scheme:
-        wanted = well_known
+        port_number = well_known
     else:
-        wanted = port
+        port_number = port
     return ir.Redirect(
         status=_STATUSES.get(redirect.status_code, 302),
         scheme=_SCHEMES.get(redirect.scheme.lower()),
         hostname=redirect.hostname or None,
-        port=None if wanted == well_known else wanted,
+        port=None if port_number == well_known else port_number,
         path=path_rewrite(redirect.path),
     )

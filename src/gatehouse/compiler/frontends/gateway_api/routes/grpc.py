@@ -1,4 +1,4 @@
-"""gRPC as HTTP: a call is a POST to ``/service/method``. Pure."""
+"""GRPCRoute rules as HTTPRoute rules: a call is a POST to ``/service/method``. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAME = r"[A-Za-z0-9_.]+"
 
 
 def as_http(rule: routes.GrpcRule) -> routes.RouteRule:
-    """Give the rule of an HTTPRoute that matches the same calls in the same order."""
+    """Return the HTTPRoute rule that matches the same calls in the same order."""
     return routes.RouteRule(
         matches=tuple(_match(match) for match in rule.matches),
         filters=rule.filters,
@@ -24,7 +24,11 @@ def _match(match: routes.GrpcMatch) -> routes.RouteMatch:
 
 
 def _path(method: routes.GrpcMethodMatch) -> routes.PathMatch:
-    """Exact before longer service before longer method is the order of such paths as well."""
+    """Return the path match of a method match.
+
+    The order of such paths is also that of gRPC matches: exact, then longer service, then longer
+    method.
+    """
     if method.type == "RegularExpression":
         service, name = method.service or _NAME, method.method or _NAME
         return routes.PathMatch("RegularExpression", f"/(?:{service})/(?:{name})")

@@ -1,4 +1,4 @@
-"""TLSRoutes, TCPRoutes and UDPRoutes: who serves each port and name, and with which backends."""
+"""TLSRoutes, TCPRoutes and UDPRoutes: precedence and backends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gatehouse.incremental.query import Ask, Key
 
 
 class Targets(msgspec.Struct, frozen=True):
-    """Where the connections of a route go."""
+    """Backends of an L4 route."""
 
     backends: tuple[L4Backend, ...] = ()
     clusters: tuple[ClusterKey, ...] = ()
@@ -25,7 +25,7 @@ class Targets(msgspec.Struct, frozen=True):
 
 
 def targets(ask: Ask, key: Key) -> Targets:
-    """Give the backends of a route's rule."""
+    """Return the backends of a route's first rule."""
     route = ask.read(key)
     if not isinstance(route, routes.TLSRoute | routes.TCPRoute | routes.UDPRoute):
         return Targets()
@@ -51,5 +51,5 @@ def targets(ask: Ask, key: Key) -> Targets:
 
 
 def oldest(ask: Ask, keys: tuple[Key, ...]) -> Key:
-    """Give the route that serves where several want to: the oldest, then the first by name."""
+    """Return the route that takes precedence: the oldest, then the first by namespace and name."""
     return min(keys, key=lambda key: (ask.read(key).metadata.creation_timestamp, key[1:]))

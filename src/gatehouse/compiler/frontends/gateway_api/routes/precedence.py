@@ -1,4 +1,4 @@
-"""Which match is tried first: the order of HTTPRouteRule.matches in the Gateway API. Pure."""
+"""Precedence of matches, as of HTTPRouteRule.matches in Gateway API. No I/O."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from gatehouse.apis import routes
 from gatehouse.apis.meta import Meta
 
 Rank = tuple[int, int, bool, int, int, str, str, str, int, int]
-"""Sorts ascending; the first is tried first."""
+"""Sort key; lower values match first."""
 
 _KINDS = {"Exact": 0, "PathPrefix": 1, "RegularExpression": 2}
 _EVERY_CALL = 4
 
 
 def call_rank(match: routes.RouteMatch, meta: Meta, rule: int, number: int) -> Rank:
-    """Give the place of a gRPC match: more of the service, then of the method, then headers.
+    """Return the precedence of a gRPC match: longer service, longer method, more headers.
 
-    What names neither goes behind everything that does, regular expressions as well
+    A match without service and method comes after all others, including regular expressions
     (GRPCRouteRule.matches).
     """
-    found = rank(match, meta, rule, number)
+    http_rank = rank(match, meta, rule, number)
     if (match.path.type, match.path.value) == ("PathPrefix", "/"):
-        return (_EVERY_CALL, *found[1:])
-    return found
+        return (_EVERY_CALL, *http_rank[1:])
+    return http_rank
 
 
 def rank(match: routes.RouteMatch, meta: Meta, rule: int, number: int) -> Rank:
-    """Give the place of a match among all of its virtual host.
+    """Return the precedence of a match within its virtual host.
 
-    Exact path, then longest prefix, then (our choice, the specification leaves it open) regular
-    expressions, longest first; method; more headers; more query parameters; then the oldest route,
-    the first by namespace and name, the first rule, the first match.
+    Exact path, then longest prefix, then regular expressions, longest first (unspecified by Gateway
+    API); method; more headers; more query parameters; oldest route; first namespace and name; first
+    rule; first match.
     """
     value = match.path.value
     length = len(value.rstrip("/")) if match.path.type == "PathPrefix" else len(value)

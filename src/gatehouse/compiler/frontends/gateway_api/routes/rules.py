@@ -1,4 +1,4 @@
-"""The rules of HTTPRoutes and GRPCRoutes as the IR's routes: one for each match, unordered."""
+"""Translation of HTTPRoute and GRPCRoute rules to IR: one route per match, unordered."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from gatehouse.incremental.query import Ask, Key
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """A route with its place in the order of all routes of a virtual host."""
+    """A route of the IR with its precedence within a virtual host."""
 
     rank: Rank
     route: ir.Route
     owner: Key
-    """The object whose rule it is."""
+    """The HTTPRoute or GRPCRoute."""
 
 
 class Translated(msgspec.Struct, frozen=True):
-    """Everything that a route's rules mean on one kind of listener."""
+    """Translation of a route for one kind of listener."""
 
     routes: tuple[Ranked, ...] = ()
     clusters: tuple[ClusterKey, ...] = ()
@@ -39,9 +39,9 @@ class Translated(msgspec.Struct, frozen=True):
     services: tuple[tuple[str, str], ...] = ()
     """The Services that exist and are referred to."""
     secrets: tuple[SecretFile, ...] = ()
-    """Those that authentication names."""
+    """Secrets that authentication refers to."""
     dropped: frozenset[str] = frozenset()
-    """Names of the routes whose rules are invalid."""
+    """Names of IR routes whose rules are invalid."""
 
 
 def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
@@ -90,76 +90,77 @@ class _Rule(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     secrets: tuple[SecretFile, ...] = ()
     broken: bool = False
-    """Whether an invalid value keeps all requests from being served."""
+    """An invalid value makes the whole rule unusable."""
 
 
 def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protocol: str) -> _Rule:
-    asked = filters.compile_filters(ask, key, rule.filters, where)
-    findings = [*asked.findings, *_unserved(rule, where)]
+    compiled_filters = filters.compile_filters(ask, key, rule.filters, where)
+    findings = [*compiled_filters.findings, *_invalid_fields(rule, where)]
     if findings:
         broken = ir.Route("", ir.Match(), ir.Respond(500))
-        return _Rule(broken, findings=tuple(findings), broken=_invalid(findings))
-    if asked.redirect is not None:
-        action: ir.Action = filters.redirect(asked.redirect, port, protocol)
-        return _Rule(_route(action, asked), secrets=asked.secrets)
+        return _Rule(broken, findings=tuple(findings), broken=_has_invalid_value(findings))
+    if compiled_filters.redirect is not None:
+        action: ir.Action = filters.redirect(compiled_filters.redirect, port, protocol)
+        return _Rule(_route(action, compiled_filters), secrets=compiled_filters.secrets)
     backends, clusters, backend_findings = _backends(ask, key, rule, where)
     timeouts = rule.timeouts or api.Timeouts()
     limits = [durations.seconds(text) for text in (timeouts.request, timeouts.backend_request)]
     action = ir.Forward(
         backends=backends,
-        rewrite=asked.rewrite,
+        rewrite=compiled_filters.rewrite,
         request_timeout=limits[0] or 0.0,
         backend_timeout=limits[1] or 0.0,
         unlimited=0.0 in limits and not any(limits),
-        mirrors=asked.mirrors,
+        mirrors=compiled_filters.mirrors,
         retry=retries.retry(rule.retry),
         persistence=retries.persistence(rule.session_persistence, f"{key}/{where}"),
         grpc=key[0] == "GRPCRoute",
     )
     return _Rule(
-        _route(action, asked),
-        (*clusters, *asked.clusters),
-        (*asked.notes, *backend_findings),
-        asked.secrets,
-        _invalid(backend_findings) and not any(each.cluster and each.weight for each in backends),
+        _route(action, compiled_filters),
+        (*clusters, *compiled_filters.clusters),
+        (*compiled_filters.notes, *backend_findings),
+        compiled_filters.secrets,
+        _has_invalid_value(backend_findings)
+        and not any(each.cluster and each.weight for each in backends),
     )
 
 
-def _invalid(findings: Iterable[Finding]) -> bool:
+def _has_invalid_value(findings: Iterable[Finding]) -> bool:
     return any(found.reason is Reason.UNSUPPORTED_VALUE for found in findings)
 
 
-def _route(action: ir.Action, asked: Filters) -> ir.Route:
+def _route(action: ir.Action, compiled_filters: Filters) -> ir.Route:
     return ir.Route(
         name="",
         match=ir.Match(),
         action=action,
-        request_headers=asked.request_headers,
-        response_headers=asked.response_headers,
-        cors=asked.cors,
-        authentication=asked.authentication,
-        snippets=asked.snippets,
+        request_headers=compiled_filters.request_headers,
+        response_headers=compiled_filters.response_headers,
+        cors=compiled_filters.cors,
+        authentication=compiled_filters.authentication,
+        snippets=compiled_filters.snippets,
     )
 
 
-def _unserved(rule: api.RouteRule, where: str) -> list[Finding]:
-    """Give a finding for each field that would be silently ignored otherwise."""
+def _invalid_fields(rule: api.RouteRule, where: str) -> list[Finding]:
+    """Return a finding for each invalid field."""
     messages = []
-    messages += retries.troubles(rule, where)
+    messages += retries.problems(rule, where)
     timeouts = rule.timeouts or api.Timeouts()
     for field, text in (
         ("request", timeouts.request),
         ("backendRequest", timeouts.backend_request),
     ):
         if text and durations.seconds(text) is None:
-            messages.append(f"{where}.timeouts.{field}: {text!r} is no duration")
+            messages.append(f"{where}.timeouts.{field}: {text!r} must be a duration")
     for number, match in enumerate(rule.matches):
         place = f"{where}.matches[{number}]"
         if match.path.type not in ("Exact", "PathPrefix", "RegularExpression"):
-            messages.append(f"{place}.path.type {match.path.type} is not known")
+            messages.append(f"{place}.path.type: {match.path.type} is not supported")
         for kind, named in (("headers", match.headers), ("queryParams", match.query_params)):
             messages += [
-                f"{place}.{kind}[{index}].type {item.type} is not known"
+                f"{place}.{kind}[{index}].type: {item.type} is not supported"
                 for index, item in enumerate(named)
                 if item.type not in ("Exact", "RegularExpression")
             ]
@@ -175,30 +176,35 @@ def _backends(
     for index, reference in enumerate(rule.backend_refs):
         place = f"{where}.backendRefs[{index}]"
         found = resolve(ask, route, reference, place)
-        asked = filters.compile_filters(ask, route, reference.filters, place)
-        troubles = [*asked.findings]
-        if asked != _plain(asked):
-            message = f"{place}.filters: only header modifiers are served on a backend"
-            troubles.append(Finding(Reason.UNSUPPORTED_VALUE, message))
+        compiled_filters = filters.compile_filters(ask, route, reference.filters, place)
+        problems = [*compiled_filters.findings]
+        if compiled_filters != _supported_on_backend(compiled_filters):
+            message = f"{place}.filters: only header modifiers are supported for backends"
+            problems.append(Finding(Reason.UNSUPPORTED_VALUE, message))
         name = ""
         if isinstance(found, Finding):
-            troubles.append(found)
-        elif not troubles:
+            problems.append(found)
+        elif not problems:
             name = found.name if ask(tls_resolved, found) else ""
             clusters.append(found)
-        findings += troubles
+        findings += problems
         backends.append(
-            ir.Backend(name, reference.weight, asked.request_headers, asked.response_headers)
+            ir.Backend(
+                name,
+                reference.weight,
+                compiled_filters.request_headers,
+                compiled_filters.response_headers,
+            )
         )
     return tuple(backends), tuple(clusters), tuple(findings)
 
 
-def _plain(asked: Filters) -> Filters:
-    """Give what of the filters is served on a backend."""
+def _supported_on_backend(compiled_filters: Filters) -> Filters:
+    """Return only those filters that are supported for backends."""
     return Filters(
-        request_headers=asked.request_headers,
-        response_headers=asked.response_headers,
-        findings=asked.findings,
+        request_headers=compiled_filters.request_headers,
+        response_headers=compiled_filters.response_headers,
+        findings=compiled_filters.findings,
     )
 
 
@@ -206,7 +212,7 @@ def _match(match: api.RouteMatch) -> ir.Match:
     return ir.Match(
         path=_path(match.path),
         method=match.method.upper(),
-        # Of several entries with one name the first counts (HTTPRouteMatch).
+        # The first of several entries with one name applies (HTTPRouteMatch).
         headers=_named(match.headers, lower=True),
         query=_named(match.query_params, lower=False),
     )

@@ -1,1 +1,1 @@
-"""What is said of objects in their statuses."""
+"""Desired statuses, and their merge with current ones."""

@@ -24,7 +24,7 @@ from gatehouse.incremental.query import Ask, Key
 
 
 def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
-    """Give the wanted status of a policy, an entry for each object that it is about."""
+    """Return the desired status of a policy, with an entry for each ancestor."""
     policy = ask.read(key)
     if not isinstance(policy, api.Policy):
         return None
@@ -32,36 +32,40 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
     for target in policy.targets:
         where = (target.kind, key[1], target.name)
         if ask.read(where) is None:
-            message = f"targetRef: {target.kind} {key[1]}/{target.name} does not exist"
+            message = f"targetRef: {target.kind} {key[1]}/{target.name} not found"
             missing = Finding(Reason.POLICY_TARGET_NOT_FOUND, message)
-            said = _said(policy, missing)
-            entries += [AncestorStatus(name, where, said) for name in ask(controllers, "")]
+            policy_conditions = _conditions(policy, missing)
+            entries += [
+                AncestorStatus(name, where, policy_conditions) for name in ask(controllers, "")
+            ]
             continue
         for ancestor, controller in _ancestors(ask, where):
-            refusal = ask(policy_conflicts.rejection, key) or _unwritable(ask, key, ancestor)
-            entries.append(AncestorStatus(controller, ancestor, _said(policy, refusal)))
+            refusal = ask(policy_conflicts.rejection, key) or _unsupported(ask, key, ancestor)
+            entries.append(AncestorStatus(controller, ancestor, _conditions(policy, refusal)))
     unique = {(entry.ancestor, entry.controller): entry for entry in entries}
     return PolicyStatus(tuple(unique.values())[:MAX_ANCESTORS])
 
 
 def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
-    """Give the wanted status of a filter."""
+    """Return the desired status of a filter."""
     found = ask.read(key)
     problem = ""
     if isinstance(found, api.SnippetsFilter):
-        problem = snippets.refused(ask, key[0])
+        problem = snippets.rejection(ask, key[0])
     elif isinstance(found, nginx_authentication.AuthenticationFilter):
         problem = ask(authentication.resolve, key).problem
     else:
         return None
     refusal = Finding(Reason.POLICY_INVALID, problem) if problem else None
     accepted = Finding(Reason.ACCEPTED, "the filter is accepted")
-    said = conditions((refusal,) if refusal else (), (accepted,), found.metadata.generation)
-    return FilterStatus(ask(controllers, ""), said)
+    filter_conditions = conditions(
+        (refusal,) if refusal else (), (accepted,), found.metadata.generation
+    )
+    return FilterStatus(ask(controllers, ""), filter_conditions)
 
 
 def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str]]:
-    """Give what of ours a policy about ``target`` has a status for, and by which controller."""
+    """Return the ancestors in the status of a policy about ``target``, each with its controller."""
     found: tuple[Key, ...]
     match target[0]:
         case "Gateway":
@@ -74,8 +78,8 @@ def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str]]:
     return [(key, ask(controller_of, key)) for key in found]
 
 
-def _unwritable(ask: Ask, key: Key, ancestor: Key) -> Finding | None:
-    """Say what the data plane cannot do of a policy about a Gateway."""
+def _unsupported(ask: Ask, key: Key, ancestor: Key) -> Finding | None:
+    """Return a finding if the data plane does not support a policy of a Gateway; else None."""
     found = (
         ask.read(("Unsupported", ancestor[1], ancestor[2])) if ancestor[0] == "Gateway" else None
     )
@@ -86,6 +90,6 @@ def _unwritable(ask: Ask, key: Key, ancestor: Key) -> Finding | None:
     return None
 
 
-def _said(policy: api.Policy, refusal: Finding | None) -> tuple[Condition, ...]:
+def _conditions(policy: api.Policy, refusal: Finding | None) -> tuple[Condition, ...]:
     accepted = Finding(Reason.ACCEPTED, "the policy is accepted")
     return conditions((refusal,) if refusal else (), (accepted,), policy.metadata.generation)

@@ -1,4 +1,4 @@
-"""Statuses of Gateways, ListenerSets, and their listeners."""
+"""Statuses of Gateways, ListenerSets and their listeners."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from gatehouse.incremental.table import Table
 
 
 def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
-    """Give the wanted status of a Gateway; None for one that is not ours."""
+    """Return the desired status of a Gateway; None if it is not managed."""
     found = ask.read(key)
     if not isinstance(found, gateway.Gateway) or not ask(is_managed, key):
         return None
     everyone = ask(listening.listeners, key)
-    own = tuple(state for state in everyone if state.shape.owner == key)
+    own = tuple(state for state in everyone if state.spec.owner == key)
     programmed = _programmed(ask, key, everyone)
     findings = [_accepted(ask, key, own), programmed, *_references(ask, key, found)]
     findings += effective.affected(ask, key)
     return GatewayStatus(
         conditions=conditions(tuple(findings), (), found.metadata.generation),
-        addresses=_shown(ask, key),
+        addresses=_status_addresses(ask, key),
         listeners=_listeners(ask, key, own, programmed, found.metadata.generation),
         sets=sum(1 for owner in ask(listener_sets.owners, key)[1:] if _attached(owner, everyone)),
     )
 
 
 def set_status(ask: Ask, key: Key) -> SetStatus | None:
-    """Give the wanted status of a ListenerSet."""
+    """Return the desired status of a ListenerSet; None if its Gateway is not managed."""
     found = ask.read(key)
     target = ask(listener_sets.parent_of, key)
     if target is None or not isinstance(found, gateway.ListenerSet):
@@ -59,11 +59,11 @@ def set_status(ask: Ask, key: Key) -> SetStatus | None:
         unserved = Finding(Reason.SET_NOT_ALLOWED_PROGRAMMED, refusal.message)
         return SetStatus(conditions((refusal, unserved), (), generation))
     everyone = ask(listening.listeners, target)
-    own = tuple(state for state in everyone if state.shape.owner == key)
+    own = tuple(state for state in everyone if state.spec.owner == key)
     programmed = _programmed(ask, target, everyone)
     findings = [_set_accepted(own)]
     if not any(state.served for state in own):
-        message = "spec.listeners: none is valid; see their conditions"
+        message = "spec.listeners: no valid listener; see the conditions of each listener"
         findings.append(Finding(Reason.SET_LISTENERS_INVALID_PROGRAMMED, message))
     else:
         findings.append(programmed)
@@ -74,13 +74,16 @@ def set_status(ask: Ask, key: Key) -> SetStatus | None:
 
 
 def _attached(owner: Key, everyone: tuple[ListenerState, ...]) -> bool:
-    return any(state.shape.owner == owner and state.served for state in everyone)
+    return any(state.spec.owner == owner and state.served for state in everyone)
 
 
-def _shown(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Give the addresses to show: those asked for, where any were, else those given."""
-    given, asked = ask(addresses.gateway_addresses, key), ask(addresses.asked, key)
-    return tuple(value for value in given if value in asked) if asked else given
+def _status_addresses(ask: Ask, key: Key) -> tuple[str, ...]:
+    """Return the addresses for the status: assigned ones, only requested ones if any are."""
+    given, requested = (
+        ask(addresses.gateway_addresses, key),
+        ask(addresses.requested_addresses, key),
+    )
+    return tuple(value for value in given if value in requested) if requested else given
 
 
 def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
@@ -89,39 +92,46 @@ def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
         message = f"spec.infrastructure.parametersRef: {problem}"
         return Finding(Reason.INVALID_PARAMETERS, message)
     unsupported = ask(addresses.unsupported, key)
-    missing = "; ".join(ask(left_out, key))
-    good = f"the Gateway is accepted; left out: {missing}" if missing else "the Gateway is accepted"
+    missing = "; ".join(ask(unsupported_settings, key))
+    good = (
+        f"the Gateway is accepted; not supported: {missing}"
+        if missing
+        else "the Gateway is accepted"
+    )
     return unsupported or _all_accepted(states, good)
 
 
 def _all_accepted(states: tuple[ListenerState, ...], good: str) -> Finding:
-    bad = [state for state in states if not state.shape.accepted]
+    bad = [state for state in states if not state.spec.accepted]
     if not bad:
         return Finding(Reason.ACCEPTED, good)
-    names = ", ".join(state.shape.name for state in bad)
-    message = f"spec.listeners: {names}: not valid; see their conditions"
+    names = ", ".join(state.spec.name for state in bad)
+    message = f"spec.listeners: invalid listeners {names}; see their conditions"
     if len(bad) < len(states):
         return Finding(Reason.GATEWAY_SOME_LISTENERS_INVALID, message)
     return Finding(Reason.GATEWAY_LISTENERS_INVALID, message)
 
 
 def _set_accepted(states: tuple[ListenerState, ...]) -> Finding:
-    """One good listener is enough for a set, also where a certificate is missing for others."""
-    bad = [state.shape.name for state in states if not state.served]
+    """Return the Accepted finding of a ListenerSet.
+
+    One valid listener is enough, even if others lack a certificate.
+    """
+    bad = [state.spec.name for state in states if not state.served]
     if not bad:
         return Finding(Reason.ACCEPTED, "the ListenerSet is accepted")
-    message = f"spec.listeners: {', '.join(bad)}: not valid; see their conditions"
+    message = f"spec.listeners: invalid listeners {', '.join(bad)}; see their conditions"
     if len(bad) < len(states):
         return Finding(Reason.ACCEPTED, message)
     return Finding(Reason.GATEWAY_LISTENERS_INVALID, message)
 
 
 def _references(ask: Ask, key: Key, found: gateway.Gateway) -> list[Finding]:
-    """Say what is to be said of ``spec.tls``."""
+    """Return the findings about ``spec.tls``."""
     findings = []
     loose = ask(frontend_tls.insecure, key)
     if loose:
-        message = f"{', '.join(loose)}: clients without a valid certificate are served"
+        message = f"{', '.join(loose)}: clients without a valid certificate are accepted"
         findings.append(Finding(Reason.INSECURE_FRONTEND, message))
     if found.spec.tls.backend.client_certificate_ref is None:
         return findings
@@ -149,12 +159,12 @@ def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Findin
     if unusable is not None:
         return unusable
     if not any(state.served for state in states):
-        return Finding(Reason.NOT_PROGRAMMED, "spec.listeners: none can be served")
+        return Finding(Reason.NOT_PROGRAMMED, "spec.listeners: no valid listener")
     plane = ask.read(("Programming", key[1], key[2])) or ProgrammedInput(
         programmed=False, message="waiting for the data plane"
     )
     if plane.programmed:
-        message = "every data plane confirmed the configuration"
+        message = "all data planes confirmed the configuration"
         if plane.message:
             message += f"; not provisioned: {plane.message}"
         return Finding(Reason.PROGRAMMED, message)
@@ -168,11 +178,11 @@ def _listeners(
     unsupported = ask(unsupported_ports, key)
     return tuple(
         ListenerStatus(
-            state.shape.name,
-            state.shape.kinds,
-            counts.get(state.shape.key, 0),
+            state.spec.name,
+            state.spec.kinds,
+            counts.get(state.spec.key, 0),
             _listener_conditions(
-                state, programmed, unsupported.get(state.shape.port, ""), generation
+                state, programmed, unsupported.get(state.spec.port, ""), generation
             ),
         )
         for state in states
@@ -184,23 +194,25 @@ def _listener_conditions(
 ) -> tuple[Condition, ...]:
     defaults = [
         Finding(Reason.ACCEPTED, "the listener is accepted"),
-        Finding(Reason.NO_CONFLICTS, "no other listener is in its way"),
+        Finding(Reason.NO_CONFLICTS, "no conflict with other listeners"),
         Finding(Reason.RESOLVED, "all references are resolved"),
     ]
     findings = state.findings
     if unsupported:
-        message = f"listener {state.shape.name}: {unsupported}"
+        message = f"listener {state.spec.name}: {unsupported}"
         findings = (*findings, Finding(Reason.UNSUPPORTED_VALUE, message))
     if unsupported or not state.served:
-        programmed = Finding(Reason.NOT_PROGRAMMED, "the listener is not valid and not served")
+        programmed = Finding(
+            Reason.NOT_PROGRAMMED, "the listener is invalid; see its other conditions"
+        )
     return conditions(findings, (*defaults, programmed), generation)
 
 
 def unsupported_ports(ask: Ask, key: Key) -> dict[int, str]:
-    """Give the ports that the data plane's proxy cannot serve, and why."""
+    """Return the ports that the data plane's proxy does not support, with the reasons."""
     found = ask.read(("Unsupported", key[1], key[2]))
     entries = found.routes if isinstance(found, Unsupported) else ()
-    # A route of a namespace that is called port has more behind the slash than a number.
+    # A route in a namespace named "port" has more than a number after the slash.
     return {
         int(number): why
         for name, why in entries
@@ -208,8 +220,8 @@ def unsupported_ports(ask: Ask, key: Key) -> dict[int, str]:
     }
 
 
-def left_out(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Give what the data plane leaves out of what holds for the whole Gateway, or for a backend."""
+def unsupported_settings(ask: Ask, key: Key) -> tuple[str, ...]:
+    """Return the settings of the Gateway and its backends that the data plane does not support."""
     found = ask.read(("Unsupported", key[1], key[2]))
     return tuple(
         dict.fromkeys(
@@ -221,7 +233,7 @@ def left_out(ask: Ask, key: Key) -> tuple[str, ...]:
 
 
 def attached_routes(ask: Ask, key: Key) -> Table[Listener, int]:
-    """Count the routes attached to each listener of a Gateway and its ListenerSets."""
+    """Return the number of routes attached to each listener of a Gateway and its ListenerSets."""
     return ask(_attached_routes, key).groups
 
 

@@ -1,4 +1,4 @@
-"""From a wanted status to the one to write: times, others' entries, any difference. Pure."""
+"""Merge of a desired status with the current one: times, entries of others, changes. No I/O."""
 
 from __future__ import annotations
 
@@ -27,73 +27,73 @@ Object = dict[str, Any]
 
 
 def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -> Object | None:
-    """Give the whole status to write; None when ``current`` says the same.
+    """Return the whole status to write; None if ``current`` is up to date.
 
-    A condition keeps its time while its status is the same; entries of other controllers and
-    conditions that we do not speak of stay. ``now``: RFC 3339.
+    A condition keeps its time while its status is unchanged. Entries of other controllers and
+    conditions of unknown types are kept. ``now``: RFC 3339.
     """
     before = dict(current or {})
-    wanted: Object
+    desired_status: Object
     match desired:
         case ClassStatus():
-            wanted = {
+            desired_status = {
                 "conditions": conditions(before.get("conditions"), desired.conditions, now),
                 "supportedFeatures": [{"name": name} for name in desired.features],
             }
         case GatewayStatus():
-            wanted = _gateway(before, desired, now)
+            desired_status = _gateway(before, desired, now)
         case SetStatus():
-            wanted = {
+            desired_status = {
                 "conditions": conditions(before.get("conditions"), desired.conditions, now),
                 "listeners": _listeners(before, desired.listeners, now),
             }
         case RouteStatus():
-            ours = [
-                _Ours(
+            own = [
+                _OwnEntry(
                     each.controller,
                     {"parentRef": msgspec.to_builtins(each.parent)},
                     each.conditions,
                 )
                 for each in desired.parents
             ]
-            parents = _entries(before.get("parents"), ours, now)
+            parents = _entries(before.get("parents"), own, now)
             if not parents and not before:
-                # A route of somebody else's Gateways is none of our business.
+                # All Gateways of the route belong to other controllers.
                 return None
-            wanted = {"parents": parents}
+            desired_status = {"parents": parents}
         case PolicyStatus():
-            ours = [
-                _Ours(each.controller, {"ancestorRef": _reference(each.ancestor)}, each.conditions)
-                for each in desired.ancestors
+            own = [
+                _OwnEntry(e.controller, {"ancestorRef": _reference(e.ancestor)}, e.conditions)
+                for e in desired.ancestors
             ]
-            ancestors = _entries(before.get("ancestors"), ours, now)
+            ancestors = _entries(before.get("ancestors"), own, now)
             if not ancestors and not before:
                 return None
-            wanted = {"ancestors": ancestors}
+            desired_status = {"ancestors": ancestors}
         case FilterStatus():
-            ours = [_Ours(each, {}, desired.conditions) for each in desired.controllers]
-            wanted = {"controllers": _entries(before.get("controllers"), ours, now)}
-    merged = {**before, **wanted}
+            own = [_OwnEntry(each, {}, desired.conditions) for each in desired.controllers]
+            desired_status = {"controllers": _entries(before.get("controllers"), own, now)}
+    merged = {**before, **desired_status}
     return None if merged == before else merged
 
 
 def conditions(
-    current: Any, wanted: Sequence[Condition], now: str, optional: frozenset[str] = OPTIONAL
+    current: Any, desired: Sequence[Condition], now: str, optional: frozenset[str] = OPTIONAL
 ) -> list[Object]:
-    """Give the conditions to write; those of ``optional`` types go when they are not wanted."""
+    """Return the merged conditions. Types of ``optional`` that are not desired are removed."""
     before = {entry.get("type"): entry for entry in current or ()}
-    # What others wrote stays.
-    for kind in optional - {condition.type for condition in wanted}:
+    # Conditions of other writers are kept.
+    for kind in optional - {condition.type for condition in desired}:
         before.pop(kind, None)
-    # Everything keeps its place: two writers with an order of their own would never agree.
-    found: dict[str, Object] = dict(before)
-    for condition in wanted:
+    # The order is kept: two writers with different orders would overwrite each other forever.
+    merged: dict[str, Object] = dict(before)
+    for condition in desired:
         entry: Object = msgspec.to_builtins(condition)
         known = before.get(condition.type, {})
         same = known.get("status") == condition.status
         entry["lastTransitionTime"] = known.get("lastTransitionTime", now) if same else now
-        found[condition.type] = entry
-    return list(found.values())
+        merged[condition.type] = entry
+    return list(merged.values())
 
 
 def _gateway(before: Object, desired: GatewayStatus, now: str) -> Object:
@@ -107,9 +107,9 @@ def _gateway(before: Object, desired: GatewayStatus, now: str) -> Object:
     return found
 
 
-def _listeners(before: Object, wanted: Sequence[ListenerStatus], now: str) -> list[Object]:
+def _listeners(before: Object, desired: Sequence[ListenerStatus], now: str) -> list[Object]:
     known = {entry.get("name"): entry for entry in before.get("listeners") or ()}
-    return [_listener(known.get(entry.name, {}), entry, now) for entry in wanted]
+    return [_listener(known.get(entry.name, {}), entry, now) for entry in desired]
 
 
 def _listener(before: Mapping[str, Any], entry: ListenerStatus, now: str) -> Object:
@@ -127,12 +127,12 @@ def _reference(key: Key) -> Object:
     return {"group": group, "kind": kind, "namespace": namespace, "name": name}
 
 
-class _Ours(msgspec.Struct, frozen=True):
-    """An entry of ours, where several controllers have entries of their own."""
+class _OwnEntry(msgspec.Struct, frozen=True):
+    """An entry of this controller in a list shared with other controllers."""
 
     controller: str
     about: Object
-    """The field that says what it is about, if there is more than one of each controller."""
+    """Field that identifies the entry, if a controller can have several; else empty."""
     conditions: Sequence[Condition]
 
     def merged(self, current: Any, now: str) -> Object:
@@ -145,16 +145,16 @@ class _Ours(msgspec.Struct, frozen=True):
 
 
 def _entries(
-    before: Sequence[Mapping[str, Any]] | None, ours: Sequence[_Ours], now: str
+    before: Sequence[Mapping[str, Any]] | None, own: Sequence[_OwnEntry], now: str
 ) -> list[Object]:
-    """Replace our entries where they stand, append new ones, drop those of ours not wanted."""
-    wanted, found = list(ours), list[Object]()
+    """Replace entries of this controller in place, append new ones, remove those not desired."""
+    remaining, entries = list(own), list[Object]()
     for known in before or ():
         if known.get("controllerName") not in CONTROLLERS:
-            found.append(dict(known))
+            entries.append(dict(known))
             continue
-        entry = next((each for each in wanted if each.same(known)), None)
+        entry = next((each for each in remaining if each.same(known)), None)
         if entry is not None:
-            wanted.remove(entry)
-            found.append(entry.merged(known.get("conditions"), now))
-    return found + [each.merged(None, now) for each in wanted]
+            remaining.remove(entry)
+            entries.append(entry.merged(known.get("conditions"), now))
+    return entries + [each.merged(None, now) for each in remaining]

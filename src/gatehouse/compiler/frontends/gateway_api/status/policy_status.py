@@ -1,4 +1,4 @@
-"""Statuses of BackendTLSPolicies, one entry for each Gateway that they hold for."""
+"""Statuses of BackendTLSPolicies, with an entry for each Gateway where they apply."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from gatehouse.compiler.frontends.gateway_api.status.types import AncestorStatus
 from gatehouse.incremental.query import Ask, Key
 
 MAX_ANCESTORS = 16
-"""Entries that a policy's status holds."""
+"""Maximum number of entries in a policy's status."""
 
 
 def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
-    """Give the wanted status of a policy."""
+    """Return the desired status of a policy."""
     found = ask.read(key)
     if not isinstance(found, policies.BackendTLSPolicy):
         return None
     targets = {(key[1], target.name) for target in found.spec.target_refs}
-    holding = sorted({owner for target in targets for owner in ask(users, target)})
-    overruled = ask(backend_tls.conflicting_policies, key)
-    findings = (overruled,) if overruled is not None else ask(backend_tls.resolve, key).findings
+    gateways = sorted({owner for target in targets for owner in ask(users, target)})
+    conflict = ask(backend_tls.conflicting_policies, key)
+    findings = (conflict,) if conflict is not None else ask(backend_tls.resolve, key).findings
     defaults = (
         Finding(Reason.ACCEPTED, "the policy is accepted"),
         Finding(Reason.RESOLVED, "all references are resolved"),
     )
-    said = conditions(findings, defaults, found.metadata.generation)
+    policy_conditions = conditions(findings, defaults, found.metadata.generation)
     return PolicyStatus(
         tuple(
-            AncestorStatus(ask(controller_of, owner), owner, said)
-            for owner in holding[:MAX_ANCESTORS]
+            AncestorStatus(ask(controller_of, owner), owner, policy_conditions)
+            for owner in gateways[:MAX_ANCESTORS]
         )
     )

@@ -1,4 +1,4 @@
-"""Statuses of routes, one entry for each parentRef that is ours."""
+"""Statuses of routes, with an entry for each parentRef to a managed Gateway."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gatehouse.incremental.query import Ask, Key
 
 
 def route_status(ask: Ask, key: Key) -> RouteStatus | None:
-    """Give the wanted status of a route."""
+    """Return the desired status of a route."""
     found = ask.read(key)
     if not isinstance(found, routes.Route):
         return None
@@ -34,7 +34,7 @@ def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -
     accepted = Finding(Reason.ACCEPTED, "the route is accepted")
     if isinstance(route, routes.HTTPRoute | routes.GRPCRoute):
         reported = ask(_reported, (entry.gateway, f"{key[1]}/{key[2]}/"))
-        place = entry.places[0] if entry.places else None
+        place = entry.listener_hostnames[0] if entry.listener_hostnames else None
         port, protocol = (place.port, place.protocol) if place else (80, "HTTP")
         translated = ask(translate, (key, port, protocol))
         findings += _of_rules(translated, reported, attached=entry.refusal is None)
@@ -51,18 +51,18 @@ def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -
 
 
 class _Reported(msgspec.Struct, frozen=True):
-    """What the back end says of one route."""
+    """Unsupported parts of one route, reported by the back end."""
 
     dropped: frozenset[str] = frozenset()
-    """Names of the IR's routes that it does not serve."""
+    """Names of IR routes that are not served."""
     messages: tuple[str, ...] = ()
-    """Why, with the rules."""
+    """Reasons, with the rules."""
     left_out: tuple[str, ...] = ()
-    """What is missing from rules that are served."""
+    """Unsupported features of rules that are served."""
 
 
 def _reported(ask: Ask, which: tuple[Key, str]) -> _Reported:
-    """Return what the back end says of the route whose rules' names begin with ``which[1]``."""
+    """Return the unsupported parts of the route whose IR names begin with ``which[1]``."""
     gateway, prefix = which
     found = ask.read(("Unsupported", gateway[1], gateway[2]))
     if not isinstance(found, Unsupported):
@@ -87,8 +87,8 @@ def _messages(entries: Iterable[tuple[str, str]], prefix: str) -> tuple[str, ...
 def _of_rules(translated: Translated, reported: _Reported, *, attached: bool) -> list[Finding]:
     """Return findings about rules that are not served, and about their references.
 
-    PartiallyInvalid is for routes with valid rules beside the invalid ones, and for no route that
-    is not accepted (RouteConditionPartiallyInvalid).
+    PartiallyInvalid is set only for accepted routes that have valid and invalid rules
+    (RouteConditionPartiallyInvalid).
     """
     invalid = [f.message for f in translated.findings if f.reason is Reason.UNSUPPORTED_VALUE]
     messages = [*invalid, *reported.messages]
@@ -104,7 +104,7 @@ def _of_rules(translated: Translated, reported: _Reported, *, attached: bool) ->
 
 
 def _with(accepted: Finding, left_out: tuple[str, ...]) -> Finding:
-    """Return the finding with what the data plane leaves out."""
+    """Return the finding with the unsupported features appended."""
     if not left_out:
         return accepted
-    return Finding(accepted.reason, f"{accepted.message}; left out: {'; '.join(left_out)}")
+    return Finding(accepted.reason, f"{accepted.message}; not supported: {'; '.join(left_out)}")

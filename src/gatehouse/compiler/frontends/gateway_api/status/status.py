@@ -1,4 +1,4 @@
-"""Which objects have a status of ours, and what it is to be."""
+"""Desired statuses of all kinds of objects."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from gatehouse.incremental.table import Table
 
 
 def subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
-    """Give every object whose status may be ours to write."""
+    """Return every object whose status the controller may write."""
     found: Table[Key, Key] = ask.read(STATUS_SUBJECTS)
     return found
 
 
 def status(ask: Ask, key: Key) -> Status | None:
-    """Give the wanted status of an object; None for one that is none of our business."""
+    """Return the desired status of an object; None if this controller does not manage it."""
     match key[0]:
         case "GatewayClass":
             return _class_status(ask, key)
@@ -57,7 +57,7 @@ def status(ask: Ask, key: Key) -> Status | None:
 
 
 def gateways_of_route(ask: Ask, key: Key) -> tuple[Key, ...]:
-    """Give our Gateways to which a route attached."""
+    """Return the managed Gateways to which a route is attached."""
     found = {entry.gateway for entry in ask(attachments, key) if entry.refusal is None}
     return tuple(sorted(found))
 
@@ -67,8 +67,8 @@ def _class_status(ask: Ask, key: Key) -> ClassStatus | None:
     if not isinstance(found, gateway.GatewayClass) or key not in ask(classes, ""):
         return None
     problem = ask(parameters.of_class, key).problem
-    said = Finding(Reason.ACCEPTED, f"accepted by {ask(controller_of, key)}")
+    accepted = Finding(Reason.ACCEPTED, f"accepted by {ask(controller_of, key)}")
     if problem:
-        said = Finding(Reason.INVALID_PARAMETERS, f"spec.parametersRef: {problem}")
-    everything = conditions(crd_version.findings(ask), (said,), found.metadata.generation)
-    return ClassStatus(everything, FEATURES)
+        accepted = Finding(Reason.INVALID_PARAMETERS, f"spec.parametersRef: {problem}")
+    class_conditions = conditions(crd_version.findings(ask), (accepted,), found.metadata.generation)
+    return ClassStatus(class_conditions, FEATURES)

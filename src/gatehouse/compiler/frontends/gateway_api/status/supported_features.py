@@ -1,4 +1,4 @@
-"""Names of the Gateway API's features that are served (``status.supportedFeatures``)."""
+"""Supported features of Gateway API (``status.supportedFeatures``)."""
 
 from __future__ import annotations
 
@@ -52,4 +52,4 @@ FEATURES = (
     "TLSRouteModeTerminate",
     "UDPRoute",
 )
-"""Sorted, as the API asks for."""
+"""Sorted, as required by the API."""

@@ -1,4 +1,4 @@
-"""The forms of statuses that we want objects to have, before times and others' entries."""
+"""Desired statuses, without times and entries of other controllers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gatehouse.incremental.query import Key
 
 
 class ClassStatus(msgspec.Struct, frozen=True, tag=True):
-    """Of a GatewayClass."""
+    """Status of a GatewayClass."""
 
     conditions: tuple[Condition, ...]
     features: tuple[str, ...] = ()
 
 
 class ListenerStatus(msgspec.Struct, frozen=True):
-    """Of a listener."""
+    """Status of a listener."""
 
     name: str
     kinds: tuple[str, ...]
@@ -26,24 +26,24 @@ class ListenerStatus(msgspec.Struct, frozen=True):
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
-    """Of a Gateway."""
+    """Status of a Gateway."""
 
     conditions: tuple[Condition, ...]
     addresses: tuple[str, ...] = ()
     listeners: tuple[ListenerStatus, ...] = ()
     sets: int = 0
-    """ListenerSets that are attached."""
+    """Number of attached ListenerSets."""
 
 
 class SetStatus(msgspec.Struct, frozen=True, tag=True):
-    """Of a ListenerSet."""
+    """Status of a ListenerSet."""
 
     conditions: tuple[Condition, ...]
     listeners: tuple[ListenerStatus, ...] = ()
 
 
 class ParentStatus(msgspec.Struct, frozen=True):
-    """Of one parentRef of a route."""
+    """Status of one parentRef of a route."""
 
     controller: str
     parent: routes.ParentRef
@@ -51,13 +51,13 @@ class ParentStatus(msgspec.Struct, frozen=True):
 
 
 class RouteStatus(msgspec.Struct, frozen=True, tag=True):
-    """Of a route: our entries among the parents."""
+    """Status of a route: the entries of this controller in ``parents``."""
 
     parents: tuple[ParentStatus, ...] = ()
 
 
 class AncestorStatus(msgspec.Struct, frozen=True):
-    """Of a policy, as it holds for one Gateway or route."""
+    """Status of a policy for one Gateway or route."""
 
     controller: str
     ancestor: Key
@@ -65,13 +65,13 @@ class AncestorStatus(msgspec.Struct, frozen=True):
 
 
 class PolicyStatus(msgspec.Struct, frozen=True, tag=True):
-    """Of a policy: our entries among the ancestors."""
+    """Status of a policy: the entries of this controller in ``ancestors``."""
 
     ancestors: tuple[AncestorStatus, ...] = ()
 
 
 class FilterStatus(msgspec.Struct, frozen=True, tag=True):
-    """Of a filter of another group: our entries among the controllers."""
+    """Status of a filter: the entries of this controller in ``controllers``."""
 
     controllers: tuple[str, ...]
     conditions: tuple[Condition, ...]

@@ -1,13 +1,15 @@
--- Every request calls Envoy again and again, where no trace of the compiler goes on. With the
--- compiler a request took 2.6% more instructions, in one run of each (bench/RESULTS.md).
+-- The JIT compiler is off: every request calls Envoy repeatedly, and no trace of the compiler
+-- continues over such a call. With it a request took 2.6% more instructions, in one run of each
+-- (bench/RESULTS.md).
 jit.off()
 
--- What is remembered, and for how long. All of it is of one worker, and bounded.
+-- Caches. Each belongs to one worker and is bounded.
 local byte, find, gmatch, gsub = string.byte, string.find, string.gmatch, string.gsub
 local char, format, lower, sub = string.char, string.format, string.lower, string.sub
 local concat, sort, time = table.concat, table.sort, os.time
 
--- A cache of two generations: what nobody asked for while `most` others came in is gone.
+-- A cache of two generations: an entry is dropped if it was not read while `most` others were
+-- added.
 local function new_cache(most)
   return { most = most, count = 0, young = {}, old = {} }
 end
@@ -28,8 +30,9 @@ local function recall(cache, key)
   return found
 end
 
--- An answer of the reviewer, while it is good. `good` and `bad` say how long answers are kept: one
--- that was kept by other terms is asked for again, and the reviewer counts what is left by these.
+-- Return a valid cached answer of the reviewer. `good` and `bad` are the configured lifetimes of
+-- positive and negative answers. If they changed, the answer is requested again: the reviewer
+-- calculates the remaining lifetime by them.
 local function recall_answer(cache, key, good, bad)
   local found = recall(cache, key)
   if found and found.good == good and found.bad == bad and time() < found.ends then

@@ -1,4 +1,4 @@
--- Percent-encoding, as Go's net/url reads it, and as the reviewer is spoken to.
+-- Percent-encoding as in Go's net/url, and for requests to the reviewer.
 local function unescaped(text)
   if not find(text, "%", 1, true) then return text end
   local bad = false
@@ -45,7 +45,7 @@ local function paired(text)
   return found
 end
 
--- A key of `extra` as part of a header's name, as client-go writes it.
+-- A key of `extra` as part of a header name, as client-go encodes it.
 local function escaped_key(key)
   return (gsub(lower(key), "[^%w!#$&'*+.^_`|~-]", function(c)
     return format("%%%02X", byte(c))
@@ -58,7 +58,7 @@ do
   for i = 1, 64 do DIGITS[byte(all, i)] = i - 1 end
 end
 
--- Base64 for URLs, without padding; nil if it is none.
+-- Decode base64url without padding; nil if it is invalid.
 local function decoded(text)
   local found, bits, held = {}, 0, 0
   if #text % 4 == 1 then return nil end

@@ -1,4 +1,4 @@
--- What is asked: RequestInfo of k8s.io/apiserver (pkg/endpoints/request/requestinfo.go).
+-- Request parsing: RequestInfo of k8s.io/apiserver (pkg/endpoints/request/requestinfo.go).
 local VERBS = {
   POST = "create", GET = "get", HEAD = "get", PUT = "update", PATCH = "patch", DELETE = "delete",
 }
@@ -28,7 +28,7 @@ local function parts_of(path)
   end
 end
 
--- The first value of each parameter that counts; what Go cannot read it skips.
+-- The first value of each relevant parameter; pairs that Go cannot parse are skipped.
 local function parameters(query)
   local found = {}
   for pair in gmatch(query, "[^&]+") do
@@ -88,7 +88,7 @@ local function selector_value(text)
   if not escaping then return concat(found) end
 end
 
--- The name that a selector asks for, and whether it can be read at all.
+-- Return the name that a selector requires, and whether the selector is valid.
 local function selected_name(selector)
   local terms, name = selector_terms(selector), nil
   sort(terms)
@@ -111,10 +111,10 @@ local function is_segment(name)
   return name ~= "." and name ~= ".." and not find(name, "[/%%%z]")
 end
 
--- A get without a name is a list or a watch, of one object perhaps.
+-- A get without a name is a list or a watch, possibly of one object.
 local function as_list(found, query)
   local asked = parameters(query)
-  -- Go folds the long s as well.
+  -- Go also folds the long s.
   local watch = asked.watch and lower((gsub(asked.watch, "\197\191", "s")))
   found.verb = (watch and watch ~= "false" and watch ~= "0") and "watch" or "list"
   if asked.fieldSelector and is_number(asked.limit) and is_number(asked.timeoutSeconds) then
@@ -123,12 +123,12 @@ local function as_list(found, query)
   end
 end
 
--- Give what a request is for; nil and the reason where Kubernetes cannot say either.
+-- Parse a request; return nil, a status and the reason if Kubernetes cannot parse it either.
 local function understood(method, target)
   local question = find(target, "?", 1, true)
   local path = unescaped(question and sub(target, 1, question - 1) or target)
   if not path then return nil, 400, "the path has a malformed percent-encoding" end
-  -- No policy can name it: what Envoy tells scripts ends at a zero.
+  -- No policy can match it: strings that Envoy passes to scripts end at a zero byte.
   if find(path, "%z") then return nil, 400, "the path has a zero byte" end
   local found = { verb = lower(method), path = path, group = "", name = "", namespace = "" }
   local parts, count = parts_of(path)

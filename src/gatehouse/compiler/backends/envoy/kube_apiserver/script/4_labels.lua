@@ -1,7 +1,7 @@
--- What a request is counted as. Clients write paths as they like, and what is counted stays in
--- memory: resources that are neither Kubernetes' own nor named by a policy are all one.
--- One text, in which every name stands between commas: a table of them, in every chain and worker,
--- has three times the size, and what a request is counted as is remembered with its decision.
+-- Metric labels of a request. Clients choose paths freely, and labels stay in memory: resources
+-- that are neither Kubernetes' own nor named by a policy share one label. The names are one text
+-- with commas between them: a table of them, in every chain and worker, has three times the size,
+-- and the labels are cached with a decision anyway.
 local KNOWN = [[
 ,bindings,componentstatuses,configmaps,endpoints,events,limitranges,namespaces,namespaces/finalize,
 ,namespaces/status,nodes,nodes/proxy,nodes/status,persistentvolumeclaims,
@@ -29,20 +29,21 @@ local KNOWN = [[
 ,volumeattachments/status,volumeattributesclasses,storageversions,
 ]]
 
--- Verbs are as wide as the longest: Envoy cuts the first one off, and counts by it alone.
+-- Verbs are padded to the longest: Envoy truncates the text to this width and counts by the verb
+-- only.
 local COUNTED = { other = true, connect = true }
 for each in gmatch(
   "get list watch create update patch delete deletecollection post put head options", "%S+"
 ) do COUNTED[each] = true end
 for each in pairs(COUNTED) do COUNTED[each] = format("%-16s", each) end
 
--- Whether the name of a resource can be said in a header.
+-- Return whether the name of a resource can be written in a header.
 local function is_label(name)
   return #name <= 253 and find(name, "^[a-z0-9./-]+$") ~= nil
 end
 
--- A scope with what is counted of a request. As kube-apiservers count, what is no watch and goes on
--- for long is a connection.
+-- Return a scope with the labels of a request. As in kube-apiservers, long-running requests other
+-- than watches are counted as connections.
 local function labelled(config, scope, request)
   local verb, resource = request.verb, request.resource
   if verb ~= "watch" and request.long and resource then verb = "connect" end

@@ -1,6 +1,6 @@
--- Which policy holds a request. What is told here is data of the virtual host, never code.
+-- Policy selection. Policies are metadata of the virtual host, never code.
 
--- A set of names: true and false stand for all and for none.
+-- Sets of names: true and false stand for all names and for none.
 local function compiled_names(told)
   if type(told) ~= "table" then return told end
   local exact = {}
@@ -63,7 +63,7 @@ local function compiled(told)
   return made
 end
 
--- Rules that a user can meet at all, in order, each with its policy. Told once for each user.
+-- Rules that can match a user, in order, each with its policy. Calculated once per user.
 local function rules_for(config, user)
   local found = {}
   for _, policy in ipairs(config.policies) do
@@ -76,8 +76,8 @@ local function rules_for(config, user)
   return found
 end
 
--- Of a user's rules those that hold a verb of a resource, in order. Names are left to ask about: what
--- holds all of them comes last.
+-- Of a user's rules those that match a verb and a resource, in order. Names are evaluated later: a
+-- rule that matches all of them comes last.
 local function rules_of(rules, request)
   local found = {}
   for i = 1, #rules do
@@ -102,7 +102,8 @@ local function policy_for(user, request, kept)
     end
     return nil
   end
-  -- Neither a verb of a resource nor a group has a slash. There are as many as decisions at most.
+  -- Neither the verb of a resource request nor a group contains a slash. There are at most as many
+  -- entries as decisions.
   local key = request.verb .. "/" .. request.group .. "/" .. request.resource
   local found = user.narrowed[key]
   if not found then
@@ -114,7 +115,7 @@ local function policy_for(user, request, kept)
   end
 end
 
--- Decisions are remembered for each user by method and target. Beyond so many, all are forgotten.
+-- Decisions are cached per user, by method and target. Beyond the limit all are dropped.
 local MOST_DECISIONS, LONGEST_TARGET = 8192, 512
 local decisions, forgotten = 0, 0
 
@@ -123,7 +124,7 @@ local function decided(config, user, method, target)
     if user.config ~= config then user.rules = rules_for(config, user) end
     user.config, user.forgotten, user.decisions, user.narrowed = config, forgotten, {}, {}
   end
-  -- A method has no slash, and a target begins with one: no two requests share a key.
+  -- A method contains no slash, and a target starts with one: no two requests share a key.
   local key = method .. target
   local found = user.decisions[key]
   if found then return found end

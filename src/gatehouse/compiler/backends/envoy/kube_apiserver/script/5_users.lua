@@ -1,4 +1,4 @@
--- Who asks. A user is made once for each credential, with the headers that say it to servers.
+-- Authentication. A user is built once per credential, with the headers that name it to servers.
 local MOST_CONNECTIONS, MOST_CERTIFICATES = 8192, 8192
 local MOST_TOKENS, MOST_IMPERSONATIONS = 8192, 2048
 local LONGEST_TOKEN = 16384
@@ -10,12 +10,12 @@ local certificates = new_cache(MOST_CERTIFICATES)
 local tokens = new_cache(MOST_TOKENS)
 local impersonations = new_cache(MOST_IMPERSONATIONS)
 
--- Whether a server reads a header with this value as it was written.
+-- Return whether a server reads a header with this value unchanged.
 local function is_sendable(value)
   return value ~= "" and not find(value, "%c") and not find(value, "^ ") and not find(value, " $")
 end
 
--- Give a user; nil where servers could be told somebody else.
+-- Build a user; nil if servers could read another name.
 local function new_user(name, uid, groups, extra)
   if not is_sendable(name) then return nil end
   local headers = { { "impersonate-user", name } }
@@ -28,7 +28,7 @@ local function new_user(name, uid, groups, extra)
     headers[#headers + 1] = { "impersonate-group", group }
   end
   for _, pair in ipairs(extra) do
-    -- An empty value is one that no space can be lost of.
+    -- An empty value has no spaces that could be lost.
     if pair[1] == "" or not (pair[2] == "" or is_sendable(pair[2])) then return nil end
     headers[#headers + 1] = { "impersonate-extra-" .. escaped_key(pair[1]), pair[2] }
   end
@@ -63,8 +63,9 @@ local function read_certificate(tls)
   return found
 end
 
--- Envoy says by which connection a request arrived, and lets no client say it. A connection has one
--- certificate for good, and its number is given to no other; the digest is calculated each time.
+-- Envoy passes the connection ID of a request, and removes it from client headers. A connection has
+-- one certificate for its whole life, and IDs are never reused; Envoy calculates the digest on each
+-- call.
 local function of_connection(info, arrived)
   local found = recall(connections, arrived)
   if found == nil then
@@ -74,7 +75,8 @@ local function of_connection(info, arrived)
   return found
 end
 
--- What Envoy gave to a script it takes back when the script waits: who counts these asks again.
+-- Objects that Envoy passes to a script are invalid after it has yielded: callers compare this
+-- counter.
 local calls = 0
 
 local function ask(handle, path, headers)
@@ -83,7 +85,7 @@ local function ask(handle, path, headers)
   return handle:httpCall(REVIEWER, headers, "", PATIENCE)
 end
 
--- What one header says of its sender is known again by the whole of it, before it is read.
+-- Look up the whole header value in the cache, before it is parsed.
 local function recall_sender(config, authorization)
   local found = recall_answer(tokens, authorization, config.good_for, config.bad_for)
   return found and found.user
@@ -91,7 +93,7 @@ end
 
 local function of_token(handle, config, token, key)
   if #token > LONGEST_TOKEN or find(token, "%c") then return nil, 401, "Unauthorized" end
-  -- The whole credential is the key: nothing else is ever taken for it.
+  -- The whole credential is the key, so that no other can match it.
   local found = recall_answer(tokens, key, config.good_for, config.bad_for)
   if not found then
     local headers, body = ask(handle, "/token", {
@@ -113,7 +115,8 @@ local function of_token(handle, config, token, key)
   return nil, 401, "Unauthorized"
 end
 
--- The token of an Authorization header, as Kubernetes finds it: what is no bearer is nothing.
+-- Return the token of an Authorization header, as Kubernetes parses it; nil if it is not a bearer
+-- token.
 local function bearer(authorization)
   local scheme, rest = string.match(authorization, "^%s*(%S+) (.*)$")
   if scheme and lower(scheme) == "bearer" then
@@ -122,7 +125,7 @@ local function bearer(authorization)
   end
 end
 
--- The token among the protocols of a websocket; the other protocols are left.
+-- Return the token among the protocols of a websocket, and the other protocols.
 local function socket_token(protocols)
   local token, rest = nil, {}
   for each in gmatch(protocols, "[^,]+") do
@@ -138,7 +141,7 @@ local function socket_token(protocols)
   return token, concat(rest, ", ")
 end
 
--- Give who sent a request; nil, a status and the reason if that cannot be said.
+-- Return the sender of a request; nil, a status and the reason if it cannot be authenticated.
 local function sender(handle, config, info, arrived, seen, shown)
   local doubtful = config.believed and shown ~= ""
   if doubtful and shown == "proven" then

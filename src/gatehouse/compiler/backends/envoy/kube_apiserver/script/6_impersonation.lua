@@ -1,7 +1,7 @@
--- Who somebody wants to be instead: k8s.io/apiserver, pkg/endpoints/filters/impersonation.
+-- Impersonation: k8s.io/apiserver, pkg/endpoints/filters/impersonation.
 local EXTRA = "impersonate-extra-"
 
--- Read what is asked for; headers come in pairs. Give it, or nil and the reason.
+-- Parse the requested user from pairs of headers. Return it, or nil and the reason.
 local function wished(headers)
   local name, uid, groups, extra = nil, "", {}, {}
   for _, pair in ipairs(headers) do
@@ -28,7 +28,7 @@ local function wished(headers)
   return { name = name, uid = uid, groups = groups, extra = extra }
 end
 
--- The groups that Kubernetes adds.
+-- Groups that Kubernetes adds.
 local function completed(wish)
   local groups = wish.groups
   local namespace = string.match(wish.name, "^system:serviceaccount:([^:]+):[^:]+$")
@@ -42,7 +42,7 @@ local function completed(wish)
   return with_group(groups, "system:authenticated")
 end
 
--- Give whom a user may be; nil, a status and the reason if not that one.
+-- Return the user to impersonate; nil, a status and the reason if it is not permitted.
 local function impersonated(handle, config, user, headers)
   local wish, why = wished(headers)
   if not wish then return nil, 400, why end
@@ -54,7 +54,7 @@ local function impersonated(handle, config, user, headers)
     ["x-as-groups"] = escaped_list(wish.groups), ["x-as-extra"] = escaped_pairs(wish.extra),
     ["x-good-for"] = config.allowed_for, ["x-bad-for"] = config.denied_for,
   }
-  -- What is encoded has no space: no two questions share a key.
+  -- Encoded values contain no space: no two questions share a key.
   local key = concat({
     asked["x-user"], asked["x-uid"], asked["x-groups"], asked["x-extra"],
     asked["x-as-user"], asked["x-as-uid"], asked["x-as-groups"], asked["x-as-extra"],

@@ -1,8 +1,8 @@
--- One request. An error anywhere leaves it on the route it came by, which answers 500.
+-- Entry point. After an error the request stays on its route of arrival, which answers 500.
 local FILTER = "gh.kubernetes"
 local config = {}
 
--- What a route's name says: the version of what is told, and what the client's certificate is.
+-- Parse the name of a route: the version of the configuration, and the client certificate's state.
 local shown_by = {}
 
 local function told_by(handle, name)
@@ -19,7 +19,7 @@ local function refuse(handle, status, why, headers)
   handle:respond(headers, why)
 end
 
--- What a header is to us by its name; false: nothing. Clients make up names: so many are known.
+-- Kinds of headers by name; false: irrelevant. Clients choose names freely: the table is bounded.
 local MOST_NAMES = 512
 local METHOD, TARGET, ARRIVED, SENDER, UPGRADE, PROTOCOLS, WISH, FOREIGN = 1, 2, 3, 4, 5, 6, 7, 8
 local kinds, names
@@ -28,7 +28,7 @@ local function forget_names()
   kinds, names = {
     [":method"] = METHOD, [":path"] = TARGET, ["x-gh-scope"] = ARRIVED,
     ["authorization"] = SENDER, ["upgrade"] = UPGRADE, ["sec-websocket-protocol"] = PROTOCOLS,
-    -- Envoy's own, which no request takes along.
+    -- Envoy's own headers, which no request carries on.
     ["x-envoy-external-address"] = false, ["x-envoy-internal"] = false,
   }, 0
 end
@@ -43,14 +43,14 @@ local function kind_of(name)
   return kind
 end
 
--- What of a request's headers counts, in one pass: each look at them crosses into Envoy.
+-- Collect the relevant headers in one pass: each access crosses into Envoy.
 local function looked(headers)
   local method, target, arrived, seen, wishes, foreign
   for key, value in pairs(headers) do
     local kind = kinds[key]
     if kind == nil then kind = kind_of(key) end
     if not kind then
-      -- The most there are.
+      -- Most headers are irrelevant.
     elseif kind == METHOD then
       method = value
     elseif kind == TARGET then
@@ -100,7 +100,7 @@ function envoy_on_request(handle)
   local headers = handle:headers()
   local method, target, arrived, seen, wishes, foreign = looked(headers)
   seen = seen or NOTHING
-  -- What no client says anything by: servers and Envoy itself would believe it.
+  -- Headers that clients must not send: servers and Envoy itself would trust them.
   if foreign then
     for i = 1, #foreign do headers:remove(foreign[i]) end
   end
@@ -128,7 +128,7 @@ function envoy_on_request(handle)
   local way = found.way
   if seen.upgrade then
     way = found.upgrade
-    -- Nothing else is taken away on the way because a client says so.
+    -- A client cannot have other headers removed on the way.
     headers:replace("connection", "upgrade")
   end
   if way then headers:replace("x-gh-way", way) end

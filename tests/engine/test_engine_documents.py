@@ -1,0 +1,43 @@
+"""Documents name only paths, files and headings that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.M | re.S)
+PATH = re.compile(r"`([\w./-]+(?:\.(?:py|lua|txt|toml|md|yaml)|/))`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def prose(document: Path) -> str:
+    return FENCE.sub("", document.read_text())
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", prose(document), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_paths_in_document_exist(name: str) -> None:
+    paths = set(PATH.findall(prose(ROOT / name)))
+    assert len(paths) > 20, "the pattern matches paths"
+    bases = (ROOT, ROOT / "src" / "gatehouse")
+    generated = {"wire/", "seeds/"}
+    missing = {path for path in paths if not any((base / path).exists() for base in bases)}
+    assert missing <= generated
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_in_document_lead_somewhere(document: Path) -> None:
+    for link in LINK.findall(prose(document)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link

@@ -217,13 +217,13 @@ def test_address_is_moved_from_other_interface(node: Node) -> None:
 @pytest.mark.parametrize("kind", FILTERS)
 def test_setup_is_idempotent_and_cleanup_removes_everything(node: Node, kind: str) -> None:
     assert "created interface gatehouse" in node.once("setup", "--conntrack", kind)
-    assert node.once("setup", "--conntrack", kind) == "Everything was in order.\n"
+    assert node.once("setup", "--conntrack", kind) == "The node is already configured.\n"
     assert "removed interface gatehouse" in node.once("cleanup", "--conntrack", kind)
     assert "gatehouse" not in node.addresses()
     for words in ("nft list ruleset", "iptables -t raw -S", "ip6tables -t raw -S"):
         assert FOUR not in node.machine.run(*words.split())
         assert SIX not in node.machine.run(*words.split())
-    assert node.once("cleanup", "--conntrack", kind) == "There was nothing to take away.\n"
+    assert node.once("cleanup", "--conntrack", kind) == "The node has no configuration to remove.\n"
 
 
 def test_foreign_interface_is_not_changed(node: Node) -> None:

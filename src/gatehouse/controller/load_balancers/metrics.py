@@ -22,19 +22,15 @@ def host_metrics(
     workers = fleet.workers()
     knowledge = {host: worker.knowledge for host, worker in workers.items()}
     reports = {(each.name, report.host): report for each in balancers for report in each.ordered()}
-    machine_times = machines.synchronized_at() if machines is not None else {}
-    since = time.time() - time.monotonic()
-    synced_at: dict[tuple[str, ...], float] = {
-        host: since + each.agreed_at
-        for host, each in knowledge.items()
-        if each.agreed_at is not None
-    }
     up: dict[tuple[str, ...], float] = {
         host: float(each.connected) for host, each in knowledge.items()
     }
-    synced_at |= {host: since + each for host, each in machine_times.items()}
+    synchronized: dict[tuple[str, ...], float | None] = {
+        host: each.agreed_at for host, each in knowledge.items()
+    }
     if machines is not None:
         up |= {host: float(each) for host, each in machines.connected().items()}
+        synchronized |= machines.synchronized_at()
     requests: dict[tuple[str, ...], float] = {
         (*host, *call_labels): float(count)
         for host, worker in workers.items()
@@ -53,7 +49,8 @@ def host_metrics(
             {host: float(len(each.failing)) for host, each in reports.items()},
         ),
         "load_balancer_last_sync_timestamp_seconds": _gauge(
-            "Unix time at which all upstreams of the host were last seen synchronized.", synced_at
+            "Unix time at which all upstreams of the host were last seen synchronized.",
+            _unix_times(synchronized),
         ),
         "load_balancer_retries": _counter(
             "Retries of failed attempts.",
@@ -67,6 +64,12 @@ def host_metrics(
             "Requests to hosts by method and outcome.", requests, "method", "outcome"
         ),
     }
+
+
+def _unix_times(times: Mapping[tuple[str, ...], float | None]) -> Values:
+    """Return monotonic times in seconds as Unix times."""
+    start = time.time() - time.monotonic()
+    return {host: start + seconds for host, seconds in times.items() if seconds is not None}
 
 
 def _gauge(help_text: str, values: Values) -> Metric:

@@ -30,7 +30,7 @@ def host_metrics(
     }
     if machines is not None:
         up |= {host: float(each) for host, each in machines.connected().items()}
-        synchronized |= machines.synchronized_at()
+        synchronized |= {host: at for host, at in machines.synchronized_at().items()}
     requests: dict[tuple[str, ...], float] = {
         (*host, *call_labels): float(count)
         for host, worker in workers.items()

@@ -23,10 +23,9 @@ from typing import Any
 
 import aiohttp
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from process import ApiServer, Etcd
-
+from fakes.process import ApiServer, Etcd
 from gatehouse.apiserver.storage.etcd.address import parse
 from gatehouse.apiserver.storage.etcd.client import Client
 

@@ -21,9 +21,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from envoy_running import (
+from fakes.envoy_running import (
     EnvoyControlPlane,
     backend,
     cluster,
@@ -32,7 +32,6 @@ from envoy_running import (
     listener,
     routes,
 )
-
 from gatehouse.agent.envoy import supervisor
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_session import Response

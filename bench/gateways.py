@@ -1,6 +1,6 @@
 """What does a change of one Gateway have the controller do, among few and among many others?
 
-The tests' whole controller (tests/servers/gateway_estate.py): everything between a watch's events
+The tests' whole controller (tests/fakes/gateway_estate.py): everything between a watch's events
 and what is written, and told to agents, in one process without sockets; half of the Gateways are
 NGINX's, half Envoy's, each with an agent, two listeners and two routes. Counted are the calls and
 lines that the interpreter runs, which unlike time are nearly the same in every run.
@@ -20,10 +20,10 @@ from pathlib import Path
 
 import structlog
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from authority import Authority
-from gateway_estate import ENVOY, NGINX, Estate, changes
+from fakes.authority import Authority
+from fakes.gateway_estate import ENVOY, NGINX, Estate, changes
 
 HELD = 50, 250
 """Gateways between which memory is compared."""

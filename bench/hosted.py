@@ -27,13 +27,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import discovery
-from authority import Authority
 from cryptography import x509
-from envoy_running import EnvoyControlPlane
 
+from fakes.authority import Authority
+from fakes.envoy_running import EnvoyControlPlane
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.frontends import combined, gateway_api

@@ -28,12 +28,9 @@ from typing import Any
 
 import msgspec
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "differential"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import envoys
 import kube_clients
-import kube_serving
 from cryptography import x509
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import route_pb2
@@ -41,6 +38,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
 
+from fakes import envoys, kube_serving
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet
 from gatehouse.standalone.free_ports import free_port

@@ -19,8 +19,8 @@ import aiohttp
 import h2.config
 import h2.connection
 import h2.events
-import kube_serving
 
+from fakes import kube_serving
 from gatehouse.compiler.ir import kube_apiserver as ir
 
 HOST, PORT = kube_serving.HOST, kube_serving.PORT

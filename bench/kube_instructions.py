@@ -25,20 +25,17 @@ from typing import Any
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "differential"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import envoy as wheel
-import envoy_serving
-import envoys
 import kube_apiservers as bench
-import kube_serving
 from envoy.config.listener.v3 import listener_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
 
+from fakes import envoy_serving, envoys, kube_serving
 from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet

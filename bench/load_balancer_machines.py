@@ -23,9 +23,9 @@ from typing import Any
 
 import agents_simulated as simulated
 import grpc
+import load_balancers as plus
 import route_propagation as common
 
-import load_balancers as plus
 from gatehouse.apis import resources
 from gatehouse.dataplane.machine_identity import Machine
 from gatehouse.kube.client import Client

@@ -27,11 +27,10 @@ from typing import Any
 
 import route_propagation as common
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from nginx_plus import FakePlus, Plus, Server, Upstream
-from nginx_plus.model import DEFAULTS
-
+from fakes.nginx_plus import FakePlus, Plus, Server, Upstream
+from fakes.nginx_plus.model import DEFAULTS
 from gatehouse.apis import resources
 from gatehouse.kube.client import AlreadyExists, Client
 

@@ -7,7 +7,8 @@ import random
 
 import pytest
 from hypothesis import HealthCheck, settings
-from kube_apiserver import kube_apiserver
+
+from fakes.kube_apiserver import kube_apiserver
 
 __all__ = ["kube_apiserver"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane
-from authority import Authority
-from test_agent_connector import ADDRESS, agent, without
-from test_agent_process import spawn, until
 
+from agent.test_agent_connector import ADDRESS, agent, without
+from agent.test_agent_process import spawn, until
+from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.authority import Authority
 from gatehouse.agent import timeouts
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway

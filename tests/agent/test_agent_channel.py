@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from agent_command import agent
-from agent_control_plane import GATEWAY, ControlPlane, authenticate
-from authority import Authority
 from click.testing import CliRunner
 from cryptography import x509
 
+from fakes.agent_command import agent
+from fakes.agent_control_plane import GATEWAY, ControlPlane, authenticate
+from fakes.authority import Authority
 from gatehouse.cli.certs import certs
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet

@@ -15,13 +15,13 @@ from typing import Any
 import aiohttp
 import grpc.aio
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane
-from authority import Authority
-from connector_running import Endpoint, echo
 from cryptography import x509
-from https_server import serving
-from test_agent_process import running, spawn, until
 
+from agent.test_agent_process import running, spawn, until
+from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.authority import Authority
+from fakes.connector_running import Endpoint, echo
+from fakes.https_server import serving
 from gatehouse.agent import sidecars, timeouts
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx import main

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane
 from aiohttp import web
-from test_agent_process import get, master_pid, running, spawn, until
 
+from agent.test_agent_process import get, master_pid, running, spawn, until
+from fakes.agent_control_plane import GATEWAY, ControlPlane
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx import main, nameserver
 from gatehouse.compiler.backends import nginx

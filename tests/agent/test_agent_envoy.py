@@ -18,8 +18,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 import structlog
-from agent_control_plane import write_certificate
-from envoy_running import (
+
+from fakes.agent_control_plane import write_certificate
+from fakes.envoy_running import (
     EnvoyControlPlane,
     backend,
     bad_cluster,
@@ -32,7 +33,6 @@ from envoy_running import (
     secret,
     website,
 )
-
 from gatehouse.agent.envoy import supervisor
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import Options, options_from_environment
@@ -243,7 +243,7 @@ async def test_requests_succeed_while_control_plane_restarts(
     await plane.server.stop(0.0)
 
     def start(one: tuple[str, int]) -> subprocess.Popen[bytes]:
-        script = Path(__file__).parents[1] / "servers" / "envoy_plane_process.py"
+        script = Path(__file__).parents[1] / "fakes" / "envoy_plane_process.py"
         wanted = json.dumps([port, one])
         return subprocess.Popen(
             [sys.executable, str(script), str(plane.directory), str(plane.port), wanted]

@@ -6,10 +6,10 @@ import asyncio
 import json
 from pathlib import Path
 
-import envoy_serving
 import pytest
-from envoy_running import EnvoyControlPlane, get
 
+from fakes import envoy_serving
+from fakes.envoy_running import EnvoyControlPlane, get
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import options_from_environment
 from gatehouse.compiler.backends import envoy

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, answering
-from dying_agent import dying_agent
-from load import Load
-from small_disk import SmallDisk, small_disk
-from test_agent_endpoints import Backends, forwarding
-from test_agent_killed import assert_tidy, connected
-from test_agent_process import get, until
 
+from agent.test_agent_endpoints import Backends, forwarding
+from agent.test_agent_killed import assert_tidy, connected
+from agent.test_agent_process import get, until
+from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.dying_agent import dying_agent
+from fakes.load import Load
+from fakes.small_disk import SmallDisk, small_disk
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port

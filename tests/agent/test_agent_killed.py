@@ -9,11 +9,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, answering
-from dying_agent import DyingAgent, dying_agent
-from load import Load
-from test_agent_process import get, until
 
+from agent.test_agent_process import get, until
+from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.dying_agent import DyingAgent, dying_agent
+from fakes.load import Load
 from gatehouse.agent.nginx.apply_steps import Step
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.dataplane.delivery import DataPlaneReport

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
-import kube_upstream
 import msgspec
 import pytest
-from authority import Authority
-from envoy_running import EnvoyControlPlane
-from test_agent_envoy import envoys, options, running
 
+from agent.test_agent_envoy import envoys, options, running
+from fakes import kube_upstream
+from fakes.authority import Authority
+from fakes.envoy_running import EnvoyControlPlane
 from gatehouse.agent.envoy import kube_metrics
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.ir import gateway as ir_gateway

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, answering
-from cutting_proxy import CuttingProxy, cutting_proxy
-from load import Load
-from test_agent_process import get, master_pid, running
 
+from agent.test_agent_process import get, master_pid, running
+from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.cutting_proxy import CuttingProxy, cutting_proxy
+from fakes.load import Load
 from gatehouse.agent.nginx import main
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import File, FileSet

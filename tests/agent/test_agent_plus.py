@@ -10,12 +10,12 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane
-from nginx_plus import Fault
-from plus_running import FakeProgram, figure, forwarding, streaming, unreloaded
-from test_agent_endpoints import Backends, Load, connected
-from test_agent_process import get, master_pid, running, until
 
+from agent.test_agent_endpoints import Backends, Load, connected
+from agent.test_agent_process import get, master_pid, running, until
+from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.nginx_plus import Fault
+from fakes.plus_running import FakeProgram, figure, forwarding, streaming, unreloaded
 from gatehouse.agent.nginx import apply, main
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs

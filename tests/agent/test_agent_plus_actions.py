@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane
-from nginx_plus import Fault
-from plus_running import FakeProgram, forwarding, unreloaded
-from test_agent_endpoints import Backends, connected
-from test_agent_process import get, running
 
+from agent.test_agent_endpoints import Backends, connected
+from agent.test_agent_process import get, running
+from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.nginx_plus import Fault
+from fakes.plus_running import FakeProgram, forwarding, unreloaded
 from gatehouse.agent.nginx import instance_info
 from gatehouse.compiler.backends import nginx
 from gatehouse.dataplane.file_set import FileSet

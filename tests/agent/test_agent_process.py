@@ -15,13 +15,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 import structlog
-from agent_control_plane import (
-    GATEWAY,
-    ControlPlane,
-    answering,
-    write_certificate,
-)
 
+from fakes.agent_control_plane import GATEWAY, ControlPlane, answering, write_certificate
 from gatehouse.agent.nginx import main
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs

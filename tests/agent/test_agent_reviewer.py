@@ -12,10 +12,10 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
-from envoy_running import EnvoyControlPlane, backend, website
-from reviewer_running import Upstream, review
-from test_agent_envoy import envoys, options, running, until
 
+from agent.test_agent_envoy import envoys, options, running, until
+from fakes.envoy_running import EnvoyControlPlane, backend, website
+from fakes.reviewer_running import Upstream, review
 from gatehouse.agent import timeouts
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.runtime import procfs

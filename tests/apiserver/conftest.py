@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from inprocess import Server
 
+from fakes.inprocess import Server
 from gatehouse.kube import client as kube
 from gatehouse.standalone.state_directory import State
 

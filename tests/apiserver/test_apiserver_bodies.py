@@ -15,8 +15,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from inprocess import Server
 
+from fakes.inprocess import Server
 from gatehouse.standalone.state_directory import State
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from process import ApiServer, Etcd
 
+from fakes.process import ApiServer, Etcd
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from process import ApiServer, Etcd
 
+from fakes.process import ApiServer, Etcd
 from gatehouse.standalone import pki
 
 pytestmark = pytest.mark.process

@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import jwt
 import pytest
-from inprocess import Server
 
+from fakes.inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys as token_keys
 from gatehouse.apiserver.identity import static_tokens

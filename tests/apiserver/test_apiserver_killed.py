@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inprocess import Server
 
+from fakes.inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import from_kubeconfig

@@ -11,9 +11,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from inprocess import Server
 from prometheus_client.parser import text_string_to_metric_families
 
+from fakes.inprocess import Server
 from gatehouse.apiserver.http import watches
 from gatehouse.apiserver.http.handler import Limits
 from gatehouse.apiserver.storage import store as stores

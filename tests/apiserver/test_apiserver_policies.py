@@ -5,8 +5,8 @@ from __future__ import annotations
 import aiohttp
 import msgspec
 import pytest
-from inprocess import Server
 
+from fakes.inprocess import Server
 from gatehouse.apiserver.admission_policies.matching import AdmissionAttributes, matches
 from gatehouse.apiserver.admission_policies.policy import check
 

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inprocess import Server
 from yarl import URL
 
+from fakes.inprocess import Server
 from gatehouse.apis import request_info
 from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.errors import ApiError

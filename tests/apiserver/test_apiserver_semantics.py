@@ -11,11 +11,11 @@ from typing import Any
 
 import lightkube
 import pytest
-from inprocess import Server
 from lightkube.models.core_v1 import ServicePort, ServiceSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Service
 
+from fakes.inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process import Etcd
 
+from fakes.process import Etcd
 from gatehouse.apiserver.storage import backup, encryption, factory
 from gatehouse.apiserver.storage import store as stores
 from gatehouse.apiserver.storage.encryption import EncryptionError

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_apiserver import KubeApiserver
-from kubectls import Kubectl, newest
 
+from fakes.kube_apiserver import KubeApiserver
+from fakes.kubectls import Kubectl, newest
 from gatehouse.apiserver.objects import crds
 
 BUNDLED = Path(__file__).parents[2] / "src" / "gatehouse" / "apiserver" / "bundled"

@@ -6,11 +6,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import kubectls
 import pytest
 import yaml
-from administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered
-from process import ApiServer
+
+from fakes import kubectls
+from fakes.administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered
+from fakes.process import ApiServer
 
 pytestmark = [
     pytest.mark.skipif(HELM is None, reason="no helm: make helm"),

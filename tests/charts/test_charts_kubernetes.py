@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import kubectls
 import pytest
 import yaml
-from administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered
-from kube_apiserver import KubeApiserver
+
+from fakes import kubectls
+from fakes.administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered
+from fakes.kube_apiserver import KubeApiserver
 
 BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
 EXAMPLES = ROOT / "examples"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from administrator import CASES, CHART, HELM, SYSTEM, rendered
 
+from fakes.administrator import CASES, CHART, HELM, SYSTEM, rendered
 from gatehouse.cli import main
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))

@@ -15,8 +15,8 @@ from typing import Any
 import chart
 import pytest
 import yaml
-from pod_security import violations
 
+from fakes.pod_security import violations
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.builtin import schemas
 from gatehouse.apiserver.objects.served_resource import ServedResource

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from inprocess import Server
 
+from fakes.inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.cli.certs import certs
 from gatehouse.standalone import pki

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from authority import Authority
 
+from fakes.authority import Authority
 from gatehouse.agent.envoy.resource_cache import AcceptedChange
 from gatehouse.agent.envoy.resource_store import ResourceStore
 from gatehouse.cli import envoy_config

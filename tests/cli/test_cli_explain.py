@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from inprocess import Server
 
+from fakes.inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.cli.errors import CLIError
 from gatehouse.cli.explain import explain

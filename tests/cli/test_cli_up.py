@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 import pytest
-from machines import CUT, POSSIBLE, Machine
 
+from fakes.machines import CUT, POSSIBLE, Machine
 from gatehouse.cli import up
 
 COMMAND = click.Command("up")

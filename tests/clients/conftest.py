@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubectls import Kubectl, binaries
-from process import ApiServer
+
+from fakes.kubectls import Kubectl, binaries
+from fakes.process import ApiServer
 
 
 @pytest.fixture(scope="session")

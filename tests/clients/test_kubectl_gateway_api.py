@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectls import Kubectl, binaries
-from process import ApiServer
+
+from fakes.kubectls import Kubectl, binaries
+from fakes.process import ApiServer
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectls import MAP, Kubectl, table
+
+from fakes.kubectls import MAP, Kubectl, table
 
 pytestmark = pytest.mark.process
 

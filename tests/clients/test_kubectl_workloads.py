@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 import pytest
-from kubectls import MAP, Kubectl, table
+
+from fakes.kubectls import MAP, Kubectl, table
 
 pytestmark = pytest.mark.process
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inprocess import Server
-from replica import Replica
 
+from fakes.inprocess import Server
+from fakes.replica import Replica
 from gatehouse.apis.resources import (
     DEFINITIONS,
     DEPLOYMENTS,

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from authority import Authority
 from cryptography import x509
-from inprocess import Server
-from replica import Replica
 
+from fakes.authority import Authority
+from fakes.inprocess import Server
+from fakes.replica import Replica
 from gatehouse.apis.resources import EVENTS, UPSTREAM_CLUSTERS
 from gatehouse.kube import client as kube
 from gatehouse.standalone.state_directory import State

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from process import ApiServer
 
+from fakes.process import ApiServer
 from gatehouse.apis.resources import (
     DAEMON_SETS,
     GATEWAYS,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inprocess import Server
-from replica import Replica
 
+from fakes.inprocess import Server
+from fakes.replica import Replica
 from gatehouse.apis.resources import LEASES, PODS, Resource
 from gatehouse.controller.leader_election import Lease
 from gatehouse.controller.leader_label import LABEL, label_changes

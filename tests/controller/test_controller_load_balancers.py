@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from inprocess import Server
 
+from fakes.inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.controller.load_balancers import LoadBalancers

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from authority import Authority
 from cryptography import x509
 
+from fakes.authority import Authority
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.upstream_cluster import replicas

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from authority import Authority
-from gateway_estate import ENVOY, NGINX, Estate, changes, endpoints, gateway, route
 
+from fakes.authority import Authority
+from fakes.gateway_estate import ENVOY, NGINX, Estate, changes, endpoints, gateway, route
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.incremental import table

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process import ApiServer
-from replica import Replica
 
+from fakes.process import ApiServer
+from fakes.replica import Replica
 from gatehouse.apis.data_plane_workload import NetworkOptions
 from gatehouse.apis.resources import (
     DEPLOYMENTS,

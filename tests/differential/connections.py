@@ -9,7 +9,8 @@ import ssl
 import h2.config
 import h2.connection
 import h2.events
-from exchange import Object, Request
+
+from differential.exchange import Object, Request
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

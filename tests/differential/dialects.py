@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import oracle
-from connections import Seen
-from exchange import Expected, Request
-from proxies import Runner, with_envoy, with_nginx
+from differential import oracle
+from differential.connections import Seen
+from differential.exchange import Expected, Request
+from differential.proxies import Runner, with_envoy, with_nginx
 
 Adaptation = Callable[[Request, Expected, Seen], Expected | None]
 

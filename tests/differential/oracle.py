@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-import sharing
-from exchange import REFUSED, Expected, Object, Request
+from differential import sharing
+from differential.exchange import REFUSED, Expected, Object, Request
 
 
 def normalised(target: str) -> bytes | None:

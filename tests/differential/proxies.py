@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-import envoys
-
+from fakes import envoys
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.ir.gateway import Gateway

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from exchange import Expected, Object, Request
+from differential.exchange import Expected, Object, Request
 
 _PORTS = {"http": "80", "https": "443"}
 

@@ -10,15 +10,14 @@ import tempfile
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-import oracle
-import population
 import pytest
-import traffic
 import yaml
-from connections import Seen
-from dialects import ENVOY, NGINX, Dialect
-from exchange import Expected, Object, Request
-from world import World
+
+from differential import oracle, population, traffic
+from differential.connections import Seen
+from differential.dialects import ENVOY, NGINX, Dialect
+from differential.exchange import Expected, Object, Request
+from differential.world import World
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(3600)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import string
 
-from exchange import Request
-from population import HEADERS, METHODS, Object, base_of, calls_host, is_tls, path_of
+from differential.exchange import Request
+from differential.population import HEADERS, METHODS, Object, base_of, calls_host, is_tls, path_of
 
 ORIGINS = (
     "https://page.test", "http://page.test", "http://page.test:8080", "https://a.b.page.test",

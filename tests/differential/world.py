@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import echoes
 import msgspec
-from connections import Client
-from exchange import Object
-from population import LISTENERS, SERVICES
-from proxies import PORT, Runner
 
+from differential import echoes
+from differential.connections import Client
+from differential.exchange import Object
+from differential.population import LISTENERS, SERVICES
+from differential.proxies import PORT, Runner
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir.gateway import Gateway
 from gatehouse.incremental.query import Engine, Key, Snapshot

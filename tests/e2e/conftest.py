@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import kube_estate
 import pytest
-from installation import BACKEND, REVISED, Installation
 
+from fakes import kube_estate
+from fakes.installation import BACKEND, REVISED, Installation
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from authority import Authority
 from cryptography import x509
-from https_server import serving
-from installation import (
+
+from fakes.authority import Authority
+from fakes.https_server import serving
+from fakes.installation import (
     HOST_NET,
     Installation,
     address,
@@ -22,7 +23,6 @@ from installation import (
     traffic,
     until,
 )
-
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.runtime import procfs

@@ -19,8 +19,8 @@ import aiohttp
 import grpc
 import pytest
 from aiohttp import web
-from installation import HOST_NET, apply, holds
 
+from fakes.installation import HOST_NET, apply, holds
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki

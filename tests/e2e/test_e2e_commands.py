@@ -14,14 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from installation import (
-    ROOT,
-    Installation,
-    address,
-    apply,
-    hello,
-)
 
+from fakes.installation import ROOT, Installation, address, apply, hello
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

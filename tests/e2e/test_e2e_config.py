@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from authority import Authority
-from installation import Installation, apply, hello, holds
 
+from fakes.authority import Authority
+from fakes.installation import Installation, apply, hello, holds
 from gatehouse.kube import client as kube
 
 pytestmark = pytest.mark.process

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installation import Installation, address, apply, get, hello, until
 
+from fakes.installation import Installation, address, apply, get, hello, until
 from gatehouse.apis.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,

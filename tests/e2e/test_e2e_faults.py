@@ -9,7 +9,8 @@ import signal
 
 import aiohttp
 import pytest
-from installation import (
+
+from fakes.installation import (
     Installation,
     address,
     apply,
@@ -20,7 +21,6 @@ from installation import (
     traffic,
     until,
 )
-
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records

@@ -11,8 +11,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from installation import Installation, address, apply, get, hello, holds, until
 
+from fakes.installation import Installation, address, apply, get, hello, holds, until
 from gatehouse.apis.resources import (
     DEPLOYMENTS,
     GATEWAYS,

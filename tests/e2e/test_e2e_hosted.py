@@ -12,13 +12,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import apiservers
 import pytest
-from apiservers import Client, Refused, Server, apiserver, asked, connect
-from authority import Authority
 from cryptography import x509
-from installation import Installation, apply, holds, until
 
+from fakes import apiservers
+from fakes.apiservers import Client, Refused, Server, apiserver, asked, connect
+from fakes.authority import Authority
+from fakes.installation import Installation, apply, holds, until
 from gatehouse.apis import resources
 from gatehouse.compiler.ir.http import Endpoint
 from gatehouse.kube import client as kube

@@ -13,14 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dns_serving import serving
-from hosted_objects import INSIDE, NAMES, ONE, TWO, gateway, programmed, reached, refused, served
-from hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
-from hosting import NODE, NODE_BALANCER, POOL, SERVICE_NAME, Cluster, Estate, NodeProxy, Place
-from installation import Installation, apply, until
-from machines import Machine
-from watching import Watch, answers, watch
 
+from fakes.dns_serving import serving
+from fakes.hosted_objects import (
+    INSIDE,
+    NAMES,
+    ONE,
+    TWO,
+    gateway,
+    programmed,
+    reached,
+    refused,
+    served,
+)
+from fakes.hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
+from fakes.hosting import NODE, NODE_BALANCER, POOL, SERVICE_NAME, Cluster, Estate, NodeProxy, Place
+from fakes.installation import Installation, apply, until
+from fakes.machines import Machine
+from fakes.watching import Watch, answers, watch
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port

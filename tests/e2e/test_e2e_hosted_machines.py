@@ -10,15 +10,15 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
-import watching
 import yaml
-from apiservers import version_2
-from dns_serving import serving
-from hosted_objects import INSIDE, ONE, TWO, gateway, programmed, reached, refused, served
-from hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
-from hosting import NODE, SERVICE_NAME, Cluster, Estate, NodeProxy
-from installation import apply, until
 
+from fakes import watching
+from fakes.apiservers import version_2
+from fakes.dns_serving import serving
+from fakes.hosted_objects import INSIDE, ONE, TWO, gateway, programmed, reached, refused, served
+from fakes.hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
+from fakes.hosting import NODE, SERVICE_NAME, Cluster, Estate, NodeProxy
+from fakes.installation import apply, until
 from gatehouse.kube import client as kube
 
 __all__ = ["address", "clusters", "estate", "installation", "node_proxy"]

@@ -13,15 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import kr8s.asyncio
-import kube_estate
-import kube_node
 import lightkube
 import pytest
 from cryptography.x509 import DNSName
-from installation import Installation, apply, until
 from kr8s.asyncio.objects import ConfigMap as Kr8sConfigMap
-from kube_estate import Estate
-from kubectls import MAP
 from kubernetes import config, watch
 from kubernetes.client import ApiException, CoreV1Api, VersionApi
 from lightkube.config.kubeconfig import KubeConfig
@@ -29,6 +24,10 @@ from lightkube.core.exceptions import ApiError
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap as LightConfigMap
 
+from fakes import kube_estate, kube_node
+from fakes.installation import Installation, apply, until
+from fakes.kube_estate import Estate
+from fakes.kubectls import MAP
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki

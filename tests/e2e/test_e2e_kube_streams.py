@@ -9,14 +9,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import kube_estate
-import kube_streaming
 import pytest
 from cryptography.x509 import DNSName
-from installation import apply
-from kube_estate import Estate
-from kubectls import Kubectl
 
+from fakes import kube_estate, kube_streaming
+from fakes.installation import apply
+from fakes.kube_estate import Estate
+from fakes.kubectls import Kubectl
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki

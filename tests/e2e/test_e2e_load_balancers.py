@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from installation import ROOT, Installation, apply, until
-from nginx_plus import FakePlus, Plus, Upstream
-from process import ApiServer, environment
 
+from fakes.installation import ROOT, Installation, apply, until
+from fakes.nginx_plus import FakePlus, Plus, Upstream
+from fakes.process import ApiServer, environment
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port
@@ -219,8 +219,8 @@ async def test_the_example_of_the_documentation_is_followed_and_shown(
 ) -> None:
     port = free_port()
     fake = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nginx_plus", str(port), "http/web"),
-        env=environment(PYTHONPATH=str(ROOT / "tests" / "servers")),
+        *(sys.executable, "-m", "fakes.nginx_plus", str(port), "http/web"),
+        env=environment(PYTHONPATH=str(ROOT / "tests")),
     )
     try:
         text = (ROOT / "examples" / "load-balancer.yaml").read_text()

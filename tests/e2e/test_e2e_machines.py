@@ -11,15 +11,15 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from agent_command import agent
 from click.testing import CliRunner
-from installation import ROOT, Installation, apply, until
-from outside_machines import Machine
-from outside_objects import NODES, balancer, join, listeners, service, told
-from outside_running import MARKS, OUTSIDE, authority, cluster, installation, logged, place
-from outside_traffic import backends, datagram, greeted, node, web
-from process import environment
 
+from fakes.agent_command import agent
+from fakes.installation import ROOT, Installation, apply, until
+from fakes.outside_machines import Machine
+from fakes.outside_objects import NODES, balancer, join, listeners, service, told
+from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, logged, place
+from fakes.outside_traffic import backends, datagram, greeted, node, web
+from fakes.process import environment
 from gatehouse.apis import resources
 from gatehouse.cli.certs import certs
 from gatehouse.kube import client as kube

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outside_machines import Machine
-from outside_objects import FRONT, balancer, listeners, service, told
-from outside_running import MARKS, OUTSIDE, authority, cluster, installation, place
-from outside_traffic import node, web
 
+from fakes.outside_machines import Machine
+from fakes.outside_objects import FRONT, balancer, listeners, service, told
+from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, place
+from fakes.outside_traffic import node, web
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

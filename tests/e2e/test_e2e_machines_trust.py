@@ -10,13 +10,13 @@ import aiohttp
 import grpc
 import grpc.aio
 import pytest
-from agent_v3 import Claimant
-from installation import Installation, until
-from outside_machines import Machine
-from outside_objects import balancer, join, listeners, service, told
-from outside_running import MARKS, OUTSIDE, authority, cluster, installation, logged, place
-from outside_traffic import node, web
 
+from fakes.agent_v3 import Claimant
+from fakes.installation import Installation, until
+from fakes.outside_machines import Machine
+from fakes.outside_objects import balancer, join, listeners, service, told
+from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, logged, place
+from fakes.outside_traffic import node, web
 from gatehouse.apis import resources
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane.file_set import base64_sha256

@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 import grpc.aio
 import pytest
-from agent_v2 import AgentV2, OldNginx, channel
-from installation import apply, condition, hello, holds, route, until
-from podless import Cluster, client, cluster, give_address, token
 
+from fakes.agent_v2 import AgentV2, OldNginx, channel
+from fakes.installation import apply, condition, hello, holds, route, until
+from fakes.podless import Cluster, client, cluster, give_address, token
 from gatehouse.apis import resources
 from gatehouse.controller import options as controller_options
 from gatehouse.kube import client as kube

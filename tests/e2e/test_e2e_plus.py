@@ -11,19 +11,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from installation import (
-    REVISED,
-    Installation,
-    address,
-    apply,
-    condition,
-    get,
-    hello,
-    until,
-)
-from nginx_plus import Fault
-from plus_running import FakeProgram
 
+from fakes.installation import REVISED, Installation, address, apply, condition, get, hello, until
+from fakes.nginx_plus import Fault
+from fakes.plus_running import FakeProgram
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

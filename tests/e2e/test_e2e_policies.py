@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import jwt
 import pytest
-from installation import PORT, address, apply, hello, holds, resource_of, route, until
-from key_server import key_server
 
+from fakes.installation import PORT, address, apply, hello, holds, resource_of, route, until
+from fakes.key_server import key_server
 from gatehouse.kube import client as kube
 
 pytestmark = [pytest.mark.process, pytest.mark.long]

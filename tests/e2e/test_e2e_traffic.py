@@ -8,7 +8,9 @@ import time
 import aiohttp
 import pytest
 from aiohttp import web
-from installation import (
+from yarl import URL
+
+from fakes.installation import (
     HOST_NET,
     PORT,
     REVISED,
@@ -21,8 +23,6 @@ from installation import (
     traffic,
     until,
 )
-from yarl import URL
-
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

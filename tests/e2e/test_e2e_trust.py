@@ -15,15 +15,15 @@ from typing import Any
 
 import grpc
 import grpc.aio
-import installation
 import jwt
 import pytest
-from agent_command import agent
-from agent_v3 import Claimant, claimant
-from authority import Authority
-from installation import apply, get, hello, holds, route, traffic, until
-from podless import SUFFIX, Cluster, client, cluster, give_address, token
 
+from fakes import installation
+from fakes.agent_command import agent
+from fakes.agent_v3 import Claimant, claimant
+from fakes.authority import Authority
+from fakes.installation import apply, get, hello, holds, route, traffic, until
+from fakes.podless import SUFFIX, Cluster, client, cluster, give_address, token
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller import main as controller

@@ -10,9 +10,9 @@ import sys
 from typing import Any
 
 import pytest
-from installation import Installation, apply, until
-from upstream_worlds import EVERYTHING, b64, ca
 
+from fakes.installation import Installation, apply, until
+from fakes.upstream_worlds import EVERYTHING, b64, ca
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from installation import PORT, Installation, address, apply, hello, holds, route, until
-from oidc_provider import CLIENT, SECRET, OidcProvider, oidc_provider
 
+from fakes.installation import PORT, Installation, address, apply, hello, holds, route, until
+from fakes.oidc_provider import CLIENT, SECRET, OidcProvider, oidc_provider
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.base import control
 

@@ -22,8 +22,8 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from installation import Installation, until
 
+from fakes.installation import Installation, until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_fixtures import control_plane, tmp_path
-from installation import Installation
+
+from fakes.agent_fixtures import control_plane, tmp_path
+from fakes.installation import Installation
 
 __all__ = ["control_plane", "tmp_path"]
 

@@ -15,7 +15,8 @@ from typing import Any
 import aiohttp
 import jwt
 import pytest
-from installation import (
+
+from fakes.installation import (
     BACKEND,
     PORT,
     REVISED,
@@ -30,8 +31,7 @@ from installation import (
     traffic,
     until,
 )
-from key_server import key_server
-
+from fakes.key_server import key_server
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.runtime import procfs as agents

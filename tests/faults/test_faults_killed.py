@@ -5,19 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, answering
-from dying_agent import dying_agent
-from load import Load
-from test_agent_endpoints import Backends, forwarding, unseeded
-from test_agent_killed import (
-    again,
-    assert_tidy,
-    connected,
-    goes_back,
-    is_not_begun_with,
-)
-from test_agent_process import get, until
 
+from agent.test_agent_endpoints import Backends, forwarding, unseeded
+from agent.test_agent_killed import again, assert_tidy, connected, goes_back, is_not_begun_with
+from agent.test_agent_process import get, until
+from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.dying_agent import dying_agent
+from fakes.load import Load
 from gatehouse.agent.nginx.apply_steps import Step
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.standalone.free_ports import free_port

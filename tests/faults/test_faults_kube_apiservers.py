@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import kube_estate
 import pytest
-from authority import Authority
 from cryptography.x509 import IPAddress
-from installation import Installation, until
-from kube_estate import PORT, Cluster, Estate, said
-from kube_writing import Writer, together
 
+from fakes import kube_estate
+from fakes.authority import Authority
+from fakes.installation import Installation, until
+from fakes.kube_estate import PORT, Cluster, Estate, said
+from fakes.kube_writing import Writer, together
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.base import control

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from installation import (
+
+from fakes.installation import (
     BACKEND,
     HOST_NET,
     address,
@@ -24,8 +25,7 @@ from installation import (
     traffic,
     until,
 )
-from process import ApiServer
-
+from fakes.process import ApiServer
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.runtime import procfs as agents

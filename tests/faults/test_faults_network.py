@@ -9,12 +9,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, answering
-from cutting_proxy import cutting_proxy
-from load import Load
-from test_agent_network import connected, fetched, noise, options
-from test_agent_process import get, running
 
+from agent.test_agent_network import connected, fetched, noise, options
+from agent.test_agent_process import get, running
+from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
+from fakes.cutting_proxy import cutting_proxy
+from fakes.load import Load
 from gatehouse.agent.nginx import main
 from gatehouse.standalone.free_ports import free_port
 

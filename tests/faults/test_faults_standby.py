@@ -16,12 +16,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from builds import Build
-from cluster import NAME, NAMESPACE, Cluster
-from installation import BACKEND, HOST_NET, PORT, address, apply, get, hello, route, until
-from kept_load import Load
 
 import gatehouse
+from fakes.builds import Build
+from fakes.cluster import NAME, NAMESPACE, Cluster
+from fakes.installation import BACKEND, HOST_NET, PORT, address, apply, get, hello, route, until
+from fakes.kept_load import Load
 from gatehouse.apis import resources
 from gatehouse.controller.leader_label import LABEL
 from gatehouse.kube import client as kube

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builds import Build, build
-from cluster import NAME, NAMESPACE, Cluster
-from installation import (
+
+from fakes.builds import Build, build
+from fakes.cluster import NAME, NAMESPACE, Cluster
+from fakes.installation import (
     BACKEND,
     HOST_NET,
     PORT,
@@ -31,8 +32,7 @@ from installation import (
     route,
     until,
 )
-from kept_load import Load
-
+from fakes.kept_load import Load
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo

@@ -14,15 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import envoys
 import msgspec
-import nginx_plus_binary
 import pytest
-import resources_shown
 import yaml
-from admitted import NOW, admitted
 from envoy.config.listener.v3 import listener_pb2
 
+from fakes import envoys, nginx_plus_binary, resources_shown
+from fakes.admitted import NOW, admitted
 from gatehouse.agent import system_trust
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx

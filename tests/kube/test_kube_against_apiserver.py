@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from kube_test_pki import Authority, pem_of
 
+from fakes.kube_test_pki import Authority, pem_of
 from gatehouse.apis.resources import (
     CONFIG_MAPS,
     GATEWAY_CLASSES,

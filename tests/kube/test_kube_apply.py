@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from kube_fake_api import FakeApi, Handler, serving, status
 
+from fakes.kube_fake_api import FakeApi, Handler, serving, status
 from gatehouse.apis.resources import SERVICES
 from gatehouse.kube import client as kube
 from gatehouse.kube.apply import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kube_fake_api import Handler, config_map, line, serving, status, stream
 
+from fakes.kube_fake_api import Handler, config_map, line, serving, status, stream
 from gatehouse.apis.resources import CONFIG_MAPS, GATEWAY_CLASSES, GATEWAYS
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import Configuration

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kube_fake_api import FakeApi, Handler, serving, status
 
+from fakes.kube_fake_api import FakeApi, Handler, serving, status
 from gatehouse.kube.errors import Unavailable
 from gatehouse.kube.events import MESSAGE_LIMIT, EventAggregator, EventKey, Recorder
 

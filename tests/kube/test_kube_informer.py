@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kube_fake_api import FakeApi, config_map, line, serving, status, stream
 
+from fakes.kube_fake_api import FakeApi, config_map, line, serving, status, stream
 from gatehouse.apis.resources import CONFIG_MAPS, Resource
 from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.client import Client

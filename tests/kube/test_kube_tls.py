@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from kube_test_pki import Authority
 
+from fakes.kube_test_pki import Authority
 from gatehouse.apis.resources import NAMESPACES
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import Configuration

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from process import ApiServer
+
+from fakes.process import ApiServer
 
 CACHE = Path(__file__).parents[2] / ".cache"
 """Where what is built for these tests stays."""

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from kubernetes import client as k8s
 from kubernetes import config
-from process import ApiServer, environment
+
+from fakes.process import ApiServer, environment
 
 pytestmark = [
     pytest.mark.process,

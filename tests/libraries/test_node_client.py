@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process import ApiServer, environment
+
+from fakes.process import ApiServer, environment
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

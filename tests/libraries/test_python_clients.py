@@ -17,7 +17,8 @@ from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Namespace
 from lightkube.types import PatchType
-from process import ApiServer
+
+from fakes.process import ApiServer
 
 pytestmark = [
     pytest.mark.process,

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from machines import CUT, POSSIBLE, Machine, join
+
+from fakes.machines import CUT, POSSIBLE, Machine, join
 
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason=CUT)
 

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import crossplane
-import envoy_rules
-import envoys
-import every_kind
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes import envoy_rules, envoys, every_kind
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver
 from gatehouse.compiler.frontends.gateway_api import dependencies

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import grpc.aio
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane
-from agent_v2 import AgentV2, Config, channel, unzipped
 
+from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.agent_v2 import AgentV2, Config, channel, unzipped
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.call_auth import CallAuthorizer
 from gatehouse.transports.agents.fleet import Fleet

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from agent_control_plane import ControlPlane, answering
-from agent_wire import Request, WireAgent, answer, of_the_field, wire_agent
 
+from fakes.agent_control_plane import ControlPlane, answering
+from fakes.agent_wire import Request, WireAgent, answer, of_the_field, wire_agent
 from gatehouse.transports.agents import session
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 

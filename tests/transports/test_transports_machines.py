@@ -11,11 +11,11 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane
-from agent_v3 import Claimant
-from authority import Authority
 from cryptography import x509
 
+from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.agent_v3 import Claimant
+from fakes.authority import Authority
 from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
 from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.agents.certificate_auth import CertificateAuthenticator

@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane
-from agent_v3 import Claimant, claimant
 
+from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.agent_v3 import Claimant, claimant
 from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
 from gatehouse.transports.server import UnauthorizedRequest
 

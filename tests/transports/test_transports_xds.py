@@ -10,9 +10,10 @@ from typing import Any
 import aiohttp
 import grpc.aio
 import pytest
-from agent_control_plane import GATEWAY
-from envoy_model import Ask, Reply
-from envoy_running import (
+
+from fakes.agent_control_plane import GATEWAY
+from fakes.envoy_model import Ask, Reply
+from fakes.envoy_running import (
     EnvoyControlPlane,
     backend,
     bad_cluster,
@@ -24,7 +25,6 @@ from envoy_running import (
     routes,
     website,
 )
-
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.xds.delta import METHOD
 from gatehouse.dataplane.xds.resources import CLUSTER, Resource

@@ -1,0 +1,230 @@
+"""What must be done to an upstream of NGINX Plus, and that it is done, and only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format, struct_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.nginx_plus import FakePlus, Fault, Plus, Upstream
+from gatehouse.agent.nginx.plus import actions, client, metrics, server_diff, upstreams
+from gatehouse.dataplane.endpoints import Endpoint
+from gatehouse.wire.mpi.v1 import command_pb2
+
+ONE, TWO, THREE = (Endpoint(f"10.0.0.{n}", 80) for n in (1, 2, 3))
+
+
+def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
+    """Give the servers as the API would show them."""
+    upstream = Upstream("http", "u", zone="u")
+    for server in server_diff.desired_servers(endpoints):
+        upstream.add({**server, **other}, None, 9)
+    return [server.shown("http") for server in upstream.servers.values()]
+
+
+@pytest.mark.parametrize(
+    ("present", "desired", "expected"),
+    [
+        ((ONE,), (ONE,), server_diff.Changes()),
+        ((ONE,), (ONE, TWO), server_diff.Changes(add=tuple(server_diff.desired_servers((TWO,))))),
+        ((ONE, TWO), (TWO,), server_diff.Changes(remove=(0,))),
+        ((ONE,), (TWO,), server_diff.Changes(tuple(server_diff.desired_servers((TWO,))), (), (0,))),
+        ((ONE, ONE), (ONE,), server_diff.Changes(remove=(1,))),
+        ((ONE,), (Endpoint("10.0.0.1", 80, 7),), server_diff.Changes(change=((0, {"weight": 7}),))),
+        ((Endpoint("10.0.0.1", 80, 7),), (ONE,), server_diff.Changes(change=((0, {"weight": 1}),))),
+        ((Endpoint("fd00::1", 80),), (Endpoint("fd00:0::1", 80),), server_diff.Changes()),
+        ((), (), server_diff.Changes()),
+    ],
+)
+def test_only_what_differs_is_done(
+    present: tuple[Endpoint, ...], desired: tuple[Endpoint, ...], expected: server_diff.Changes
+) -> None:
+    assert server_diff.diff(shown(*present), server_diff.desired_servers(desired)) == expected
+
+
+def test_what_somebody_set_goes_back_to_what_it_is_by_itself() -> None:
+    found = server_diff.diff(
+        shown(ONE, max_conns=5, fail_timeout="1s"), server_diff.desired_servers((ONE,))
+    )
+    assert found.change == ((0, {"max_conns": 0, "fail_timeout": "10s"}),)
+    found = server_diff.diff(
+        [{**shown(ONE)[0], "drain": True}], server_diff.desired_servers((ONE,))
+    )
+    assert found.change == ((0, {"drain": False, "down": False}),)
+
+
+def test_a_backup_is_another_server_than_one_in_turn() -> None:
+    found = server_diff.diff(shown(ONE, backup=True), server_diff.desired_servers((ONE,)))
+    assert (len(found.add), found.remove) == (1, (0,))
+
+
+def test_addresses_of_a_name_come_and_go_with_it() -> None:
+    upstream = Upstream("http", "u", zone="u")
+    names = {"a.example": ["10.0.0.1", "10.0.0.2"]}
+    upstream.add({"server": "a.example"}, names, 9)
+    present = [server.shown("http") for server in upstream.servers.values()]
+    assert not server_diff.diff(present, [{"server": "A.example:80"}])
+    assert server_diff.diff(present, []).remove == (0,)
+
+
+ENDPOINTS = st.lists(
+    st.builds(
+        Endpoint,
+        st.sampled_from(["10.0.0.1", "10.0.0.2", "fd00::1"]),
+        st.just(80),
+        st.integers(1, 3),
+    ),
+    max_size=5,
+)
+
+
+@given(ENDPOINTS, ENDPOINTS)
+def test_what_is_done_leads_to_what_is_desired(
+    present: list[Endpoint], desired: list[Endpoint]
+) -> None:
+    upstream = Upstream("http", "u", zone="u")
+    for server in server_diff.desired_servers(tuple(present)):
+        upstream.add(server, None, 9)
+    found = server_diff.diff(shown(*present), server_diff.desired_servers(tuple(desired)))
+    for server in found.add:
+        upstream.add(server, None, 9)
+    for number, changed in found.change:
+        upstream.change(str(number), changed, 9)
+    for number in found.remove:
+        upstream.remove(str(number))
+    after = [server.shown("http") for server in upstream.servers.values()]
+    once = {each.encoded: each for each in reversed(desired)}
+    assert server_diff.servers_match(tuple(once.values()), upstream.status()["peers"])
+    assert not server_diff.diff(after, server_diff.desired_servers(tuple(desired)))
+
+
+@pytest.fixture
+def fake() -> FakePlus:
+    plus = Plus(Upstream("http", "u", zone="u"), Upstream("stream", "s", zone="s"))
+    plus.server_zones = {"http": ['a"b'], "stream": ["tcp:9000"]}
+    return FakePlus(plus)
+
+
+def struct(**server: Any) -> struct_pb2.Struct:
+    return json_format.ParseDict(server, struct_pb2.Struct())
+
+
+def update(*given: struct_pb2.Struct, upstream: str = "u") -> command_pb2.NGINXPlusAction:
+    asked = command_pb2.UpdateHTTPUpstreamServers(http_upstream_name=upstream, servers=given)
+    return command_pb2.NGINXPlusAction(update_http_upstream_servers=asked)
+
+
+async def test_an_action_sets_the_servers_of_an_upstream(fake: FakePlus, tmp_path: Path) -> None:
+    socket = tmp_path / "api.sock"
+    async with fake.serving(socket):
+        done = await actions.act(socket, update(struct(server="10.0.0.1:80", weight=2)))
+        assert (done.message, done.error) == ("Successfully updated HTTP Upstreams", "")
+        done = await actions.act(
+            socket, update(struct(server="10.0.0.1"), struct(server="[::1]:80"))
+        )
+        assert done.error == ""
+        stream = command_pb2.UpdateStreamServers(upstream_stream_name="s")
+        stream.servers.append(struct(server="10.0.0.1:53", fail_timeout="1s"))
+        asked = command_pb2.NGINXPlusAction(update_stream_servers=stream)
+        done = await actions.act(socket, asked)
+        assert done.message == "Successfully updated stream upstream servers"
+        assert [(call.method, call.body) for call in fake.written()] == [
+            ("POST", {"server": "10.0.0.1:80", "weight": 2}),
+            ("POST", {"server": "[::1]:80"}),
+            ("PATCH", {"weight": 1}),
+            ("POST", {"server": "10.0.0.1:53", "fail_timeout": "1s"}),
+        ]
+
+
+async def test_an_action_shows_what_there_is(fake: FakePlus, tmp_path: Path) -> None:
+    socket = tmp_path / "api.sock"
+    async with fake.serving(socket):
+        await actions.act(socket, update(struct(server="10.0.0.1:80")))
+        servers_of = command_pb2.GetHTTPUpstreamServers(http_upstream_name="u")
+        asked = command_pb2.NGINXPlusAction(get_http_upstream_servers=servers_of)
+        assert '"server":"10.0.0.1:80"' in (await actions.act(socket, asked)).message
+        asked = command_pb2.NGINXPlusAction(get_upstreams=command_pb2.GetUpstreams())
+        assert (await actions.act(socket, asked)).message.startswith('{"u":{"peers":[')
+        asked = command_pb2.NGINXPlusAction(get_stream_upstreams=command_pb2.GetStreamUpstreams())
+        assert (await actions.act(socket, asked)).message.startswith('{"s":{"peers":[]')
+
+
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        (update(upstream="x"), "404 UpstreamNotFound: upstream not found"),
+        (update(struct(weight=1)), "\"server\" missing in {'weight': 1.0}"),
+        (update(struct(server="10.0.0.1", weight=0)), '400 UpstreamBadWeight: invalid "weight"'),
+        (command_pb2.NGINXPlusAction(), "None is not supported by this agent"),
+    ],
+)
+async def test_an_action_that_cannot_be_done_says_why(
+    fake: FakePlus, tmp_path: Path, action: command_pb2.NGINXPlusAction, error: str
+) -> None:
+    socket = tmp_path / "api.sock"
+    async with fake.serving(socket):
+        done = await actions.act(socket, action)
+        assert (done.message, done.error) == ("", error)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault(status=502, garbage="<html>"), "status 502 with a body that is not JSON"),
+        (Fault(cut=True), "connection closed without a response|Connection reset"),
+        (Fault(delay=2.0), "no response within 0.2 s"),
+        (Fault(status=503, code="Busy", text="later"), "503 Busy: later"),
+    ],
+)
+async def test_an_api_that_answers_badly_is_an_error(
+    fake: FakePlus, tmp_path: Path, fault: Fault, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "API_TIMEOUT_SECONDS", 0.2)
+    fake.faults.append(fault)
+    async with fake.serving(tmp_path / "api.sock"):
+        with pytest.raises(client.PlusError, match=error):
+            await client.Api(tmp_path / "api.sock").get("nginx")
+
+
+async def test_an_api_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(client.PlusError, match=r"none\.sock"):
+        await client.Api(tmp_path / "none.sock").get("nginx")
+    assert await metrics.samples(tmp_path / "none.sock") == []
+
+
+async def test_a_server_that_somebody_else_removed_meanwhile_is_no_error(
+    fake: FakePlus, tmp_path: Path
+) -> None:
+    socket = tmp_path / "api.sock"
+    fake.plus.upstreams["http", "u"].load("10.0.0.1:80")
+    fake.faults.append(
+        Fault("DELETE", status=404, code="UpstreamServerNotFound", text="server not found")
+    )
+    async with fake.serving(socket):
+        await upstreams.synchronise(client.Api(socket), "http", "u", [])
+
+
+async def test_figures_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> None:
+    socket = tmp_path / "api.sock"
+    fake.plus.upstreams["stream", "s"].load("10.0.0.1:53 down")
+    async with fake.serving(socket):
+        found = await metrics.samples(socket)
+        shown = {
+            (each.name, *each.labels.values()): (str(each.kind), float(each.value))
+            for each in found
+        }
+        server, peer = "nginx_plus_http_server", "nginx_plus_stream_upstream_server"
+        expected = {
+            (f"{server}_responses", 'a"b', "5xx"): ("counter", 0.0),
+            ("nginx_plus_stream_server_sessions", "tcp:9000", "2xx"): ("counter", 0.0),
+            (f"{peer}_up", "s", "10.0.0.1:53"): ("gauge", 0.0),
+            (f"{peer}_connections", "s", "10.0.0.1:53"): ("counter", 0.0),
+        }
+        assert expected.items() <= shown.items()
+        fake.plus.stream = False
+        found = await metrics.samples(socket)
+        assert {each.name.split("_")[2] for each in found} == {"http"}

@@ -1,0 +1,126 @@
+"""Deletion of objects of the API server: finalizers, owners, namespaces."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from fakes.inprocess import Server
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+async def test_object_stays_until_finalizers_are_removed(client: kube.Client) -> None:
+    made = config_map("c")
+    made["metadata"]["finalizers"] = ["example.org/hold"]
+    await client.create(resources.CONFIG_MAPS, made)
+    await client.delete(resources.CONFIG_MAPS, "c", "default")
+    held = await client.get(resources.CONFIG_MAPS, "c", "default")
+    assert held["metadata"]["deletionTimestamp"]
+    await client.patch(resources.CONFIG_MAPS, "c", {"metadata": {"finalizers": None}}, "default")
+    with pytest.raises(kube.NotFound):
+        await client.get(resources.CONFIG_MAPS, "c", "default")
+
+
+async def test_a_namespace_takes_its_objects_with_it(client: kube.Client) -> None:
+    await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
+    made = {"metadata": {"name": "c", "namespace": "n"}}
+    await client.create(resources.CONFIG_MAPS, made)
+    await client.delete(resources.NAMESPACES, "n")
+    async with asyncio.timeout(5):
+        while any(
+            item["metadata"]["name"] == "n"
+            for item in (await client.list(resources.NAMESPACES)).items
+        ):
+            await asyncio.sleep(0.05)
+    assert not (await client.list(resources.CONFIG_MAPS, "n")).items
+    with pytest.raises(kube.NotFound, match="namespaces"):
+        await client.create(resources.CONFIG_MAPS, made)
+
+
+async def test_object_without_owner_is_garbage_collected(client: kube.Client) -> None:
+    owner = await client.create(resources.CONFIG_MAPS, config_map("owner"))
+    child = config_map("child")
+    child["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    ]
+    await client.create(resources.CONFIG_MAPS, child)
+    await client.delete(resources.CONFIG_MAPS, "owner", "default")
+    async with asyncio.timeout(5):
+        while (await client.list(resources.CONFIG_MAPS, "default")).items:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_collection_is_deleted_only_when_it_is_meant(
+    client: kube.Client, server: Server
+) -> None:
+    path = "/api/v1/namespaces/default/configmaps"
+    for name in ("a", "b"):
+        await client.create(resources.CONFIG_MAPS, config_map(name))
+    async with server.raw() as raw:
+        async with raw.delete(f"{path}?dryRun=All") as response:
+            assert response.status == 200
+        assert len((await client.list(resources.CONFIG_MAPS, "default")).items) == 2
+        async with raw.delete(f"{path}?fieldSelector=metadata.name%3Da") as response:
+            assert response.status == 200
+        async with raw.post(f"{path}/b", json={}) as response:
+            assert response.status == 405
+    left = (await client.list(resources.CONFIG_MAPS, "default")).items
+    assert [item["metadata"]["name"] for item in left] == ["b"]
+
+
+async def test_a_namespace_that_may_not_go_keeps_its_objects(client: kube.Client) -> None:
+    await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
+    await client.create(resources.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "n"}})
+    with pytest.raises(kube.Conflict):
+        await client.delete(resources.NAMESPACES, "n", uid="another")
+    assert await client.get(resources.CONFIG_MAPS, "c", "n")
+
+
+async def test_a_namespace_waits_for_finalizers_and_takes_in_nothing_new(
+    client: kube.Client,
+) -> None:
+    await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
+    held = {"metadata": {"name": "c", "namespace": "n", "finalizers": ["example.org/hold"]}}
+    await client.create(resources.CONFIG_MAPS, held)
+    await client.delete(resources.NAMESPACES, "n")
+    current = await client.get(resources.NAMESPACES, "n")
+    assert current["status"]["phase"] == "Terminating"
+    with pytest.raises(kube.Forbidden, match="being terminated"):
+        await client.create(resources.CONFIG_MAPS, {"metadata": {"name": "d", "namespace": "n"}})
+    await client.patch(resources.CONFIG_MAPS, "c", {"metadata": {"finalizers": None}}, "n")
+
+    async def gone() -> bool:
+        with contextlib.suppress(kube.NotFound):
+            await client.get(resources.NAMESPACES, "n")
+            return False
+        return True
+
+    async with asyncio.timeout(5):
+        while not await gone():
+            await asyncio.sleep(0.05)
+
+
+async def test_creates_that_race_with_a_deletion_leave_nothing_behind(client: kube.Client) -> None:
+    await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
+
+    async def create(number: int) -> None:
+        metadata = {"name": f"c{number}", "namespace": "n"}
+        with contextlib.suppress(kube.ApiError):
+            await client.create(resources.CONFIG_MAPS, {"metadata": metadata})
+
+    await asyncio.gather(
+        *(create(number) for number in range(30)),
+        client.delete(resources.NAMESPACES, "n"),
+        *(create(number) for number in range(30, 60)),
+    )
+    async with asyncio.timeout(5):
+        while (await client.list(resources.CONFIG_MAPS, "n")).items:
+            await asyncio.sleep(0.05)

@@ -1,0 +1,156 @@
+"""Values beyond the limits of Envoy's API are findings, and Envoy accepts the rest."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fakes import envoy_rules, envoys
+from gatehouse.compiler.backends import envoy
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir import kube_apiserver as ir_kubernetes
+
+FORWARD = ir.Forward((ir.Backend("c"),))
+PLAIN = ir.Cluster("c", (ir.Endpoint("10.0.0.1", 80),))
+
+
+def of_route(route: ir.Route) -> ir_gateway.Gateway:
+    beside = ir.Route("ns/beside/0/0", ir.Match(ir.PathPrefix("/beside")), FORWARD)
+    host = ir.VirtualHost("h.example", (route, beside))
+    listener = ir_gateway.Listener(8080, "HTTP", (host,))
+    return ir_gateway.Gateway(
+        "ns/gw", bind_address="127.0.0.1", listeners=(listener,), clusters=(PLAIN,)
+    )
+
+
+def query_name(size: int) -> ir_gateway.Gateway:
+    match = ir.Match(ir.PathPrefix("/"), query=(ir.ValueMatch("q" * size, "v"),))
+    return of_route(ir.Route("ns/r/0/0", match, FORWARD))
+
+
+def header_name(size: int) -> ir_gateway.Gateway:
+    edit = ir.HeaderEdit(set=(ir.HeaderValue("n" * size, "v"),))
+    return of_route(ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, edit))
+
+
+def header_value(size: int) -> ir_gateway.Gateway:
+    edit = ir.HeaderEdit(add=(ir.HeaderValue("x-long", "v" * size),))
+    return of_route(ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, edit))
+
+
+def escaped_header_value(size: int) -> ir_gateway.Gateway:
+    edit = ir.HeaderEdit(set=(ir.HeaderValue("x-long", "%" * (size // 2) + "v" * (size % 2)),))
+    return of_route(ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, edit))
+
+
+def response_header_value(size: int) -> ir_gateway.Gateway:
+    edit = ir.HeaderEdit(set=(ir.HeaderValue("x-long", "v" * size),))
+    route = ir.Route(
+        "ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, response_headers=edit
+    )  # fmt: skip
+    return of_route(route)
+
+
+def cors_headers(size: int) -> ir_gateway.Gateway:
+    # Sixty-four names of 254 characters are within the limits of the Gateway API.
+    names = ["n" * 254] * 63
+    names.append("n" * (size - sum(map(len, names)) - 2 * 63))
+    cors = ir.Cors(("https://a.example",), (), headers=tuple(names))
+    return of_route(ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, cors=cors))
+
+
+def server_name(size: int) -> ir_gateway.Gateway:
+    tls = ir.BackendTls("s" * size, "", names=(ir.SubjectName("dns", "h.example"),))
+    cluster = ir.Cluster("secure", (ir.Endpoint("10.0.0.1", 443),), tls=tls)
+    gateway = of_route(
+        ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), ir.Forward((ir.Backend("secure"),)))
+    )
+    return ir_gateway.Gateway(
+        gateway.name, bind_address=gateway.bind_address, listeners=gateway.listeners,
+        clusters=(PLAIN, cluster),
+    )  # fmt: skip
+
+
+def api(cluster: ir_kubernetes.ApiCluster, token: str = "t") -> ir_gateway.Gateway:
+    secret = ir_gateway.SecretBytes(b"k")
+    shown = ir_gateway.Certificate("c", b"c", secret)
+    file = ir_gateway.SecretFile("t", ir_gateway.SecretBytes(token.encode()))
+    listener = ir_kubernetes.ApiListener(6443, (cluster,), ("c",))
+    return ir_gateway.Gateway("ns/gw", apis=(listener,), certificates=(shown,), secrets=(file,))
+
+
+def bearer_token(size: int) -> ir_gateway.Gateway:
+    server = ir_kubernetes.Server("https://10.0.0.1", "10.0.0.1", 443)
+    cluster = ir_kubernetes.ApiCluster("kube", ("k.example",), (server,), (), token="t")
+    return api(cluster, "t" * (size - len("Bearer ")))
+
+
+def api_server_name(size: int) -> ir_gateway.Gateway:
+    server = ir_kubernetes.Server("https://10.0.0.1", "10.0.0.1", 443)
+    tls = ir_kubernetes.UpstreamTls("s" * size, "trust", "")
+    return api(ir_kubernetes.ApiCluster("kube", ("k.example",), (server,), (), tls=tls))
+
+
+Place = Callable[[int], ir_gateway.Gateway]
+LIMITS: dict[Place, tuple[int, str, str]] = {
+    query_name: (1024, "ns/r/0/0", "the name of a query parameter has 1025 bytes"),
+    header_name: (16384, "ns/r/0/0", "the name of a header has 16385 bytes"),
+    header_value: (16384, "ns/r/0/0", "the value of the header x-long has 16385 bytes"),
+    escaped_header_value: (16384, "ns/r/0/0", "the value of the header x-long has 16385 bytes"),
+    response_header_value: (16384, "ns/r/0/0", "the value of the header x-long has 16385 bytes"),
+    cors_headers: (
+        16384, "ns/r/0/0", "the value of the header access-control-allow-headers has 16385 bytes",
+    ),
+    server_name: (
+        255, "cluster/secure", "the server name for TLS to a backend has 256 bytes",
+    ),
+    bearer_token: (16384, "api/kube/served", "the value of the header authorization has 16385"),
+    api_server_name: (
+        255, "api/kube/served", "the server name for TLS to a backend has 256 bytes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", LIMITS, ids=lambda place: place.__name__)
+def test_value_beyond_envoy_limit_is_a_finding(place: Place) -> None:
+    longest, where, problem = LIMITS[place]
+    allowed = envoy.Generator(envoy.Capabilities()).generate(place(longest))
+    assert not allowed.unsupported
+    assert not envoy_rules.broken(allowed.resources)
+    beyond = envoy.Generator(envoy.Capabilities()).generate(place(longest + 1))
+    assert not envoy_rules.broken(beyond.resources)
+    ((at, said),) = set(beyond.unsupported)
+    assert at == where
+    assert problem in said
+    assert said.endswith(f"Envoy supports at most {longest}")
+
+
+def test_too_many_header_changes_are_a_finding() -> None:
+    edit = ir.HeaderEdit(
+        set=tuple(ir.HeaderValue(f"x-{n}", "v") for n in range(1000)),
+        add=(ir.HeaderValue("y", ""),),
+    )
+    route = ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, edit)
+    generated = envoy.Generator(envoy.Capabilities()).generate(of_route(route))
+    assert not envoy_rules.broken(generated.resources)
+    ((where, said),) = generated.unsupported
+    assert where == "ns/r/0/0"
+    assert said == "rule changes 1001 headers of a request: Envoy supports at most 950"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("over", [0, 1])
+@pytest.mark.parametrize(
+    "place", [query_name, header_value, cors_headers, server_name], ids=lambda each: each.__name__
+)
+async def test_envoy_accepts_resources_without_too_long_values(place: Place, over: int) -> None:
+    generated = envoy.Generator(envoy.Capabilities()).generate(place(LIMITS[place][0] + over))
+    with tempfile.TemporaryDirectory(prefix="ghl-") as directory:
+        async with envoys.running(Path(directory)) as running:
+            running.ads.tell(generated.resources)
+            await running.ads.settled()
+            assert [each[:200] for each in running.ads.refused] == []

@@ -1,0 +1,350 @@
+"""Traffic through a real Envoy with generated resources, and the scope of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections import Counter
+
+import aiohttp
+import jwt
+import pytest
+
+from fakes.envoy_serving import backend, host, listening, plain, serving, to
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.authentication import Authorization, Basic, Claim, Jwt, Requirement
+from gatehouse.compiler.ir.gateway import SecretBytes, SecretFile
+from gatehouse.compiler.ir.settings import (
+    Attribute,
+    ClientSettings,
+    RateLimit,
+    RateLimits,
+    Settings,
+)
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, SCOPE
+
+pytestmark = pytest.mark.process
+
+
+def answers(name: str, status: int, path: str = "/") -> ir.VirtualHost:
+    return host(name, ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix(path)), ir.Respond(status)))
+
+
+async def test_most_specific_hostname_answers_in_any_case() -> None:
+    hosts = [
+        answers("a.example", 201), answers("*.example", 202), answers("*.b.example", 203),
+        answers("", 204), answers("x.b.example", 205, "/only"),
+    ]  # fmt: skip
+    expected = {
+        "a.example": 201, "A.Example": 201, "a.example:81": 201, "A.EXAMPLE:8080": 201,
+        "z.example": 202, "Z.Z.EXAMPLE:1": 202, "y.b.example": 203, "b.example": 202,
+        "example": 204, "[::1]:80": 204, "10.0.0.1": 204,
+        # No other hostname serves what the most specific one does not have.
+        "x.b.example": 404, "X.B.example:8080": 404,
+    }  # fmt: skip
+    async with serving(plain(hosts)) as served:
+        assert {name: (await served.ask(name))[0] for name in expected} == expected
+        assert (await served.ask("x.b.example", "/only"))[0] == 205
+
+
+async def test_internal_headers_are_removed_in_both_directions() -> None:
+    async with backend("one") as endpoint:
+        hosts = [host("a.example", to("c")), answers("b.example", 201), host("*.w", to("c"))]
+        async with serving(plain(hosts, [ir.Cluster("c", (endpoint,))])) as served:
+            sent = {"x-gh-scope": "8080/-/b.example", "x-envoy-upstream-rq-timeout-ms": "1"}
+            for name in ("a.example", "x.w", "X.W"):
+                status, headers, seen = await served.ask(name, headers=sent)
+                told = {key for key, _ in seen["headers"]}
+                assert status == 200
+                assert not {key for key in {*headers, *told} if key.startswith(("x-gh", "x-envoy"))}
+                assert {"x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"} <= told
+                assert "x-request-id" not in told
+
+
+async def test_values_are_never_expanded_as_formats() -> None:
+    value = "%REQ(x-secret)% 100% %DOWNSTREAM_REMOTE_ADDRESS% %% \\1"
+    edit = ir.HeaderEdit(set=(ir.HeaderValue("X-A", value),), add=(ir.HeaderValue("X-B", value),))
+    route = to(
+        "c", request_headers=edit, response_headers=edit,
+        rewrite=ir.Rewrite(path=ir.FullPath("/\\1/%REQ(x)%")),
+    )  # fmt: skip
+    async with backend("one") as endpoint:
+        gateway = plain([host("a.example", route)], [ir.Cluster("c", (endpoint,))])
+        async with serving(gateway) as served:
+            _, headers, seen = await served.ask("a.example", headers={"x-secret": "told"})
+            told = dict(seen["headers"])
+            assert [headers["x-a"], headers["x-b"], told["x-a"], told["x-b"]] == [value] * 4
+            assert seen["target"] == "/%5C1/%25REQ(x)%25"
+
+
+@pytest.mark.parametrize("name", ["a.example", "*.example", ""])
+async def test_passwords_and_tokens_are_required_for_every_kind_of_hostname(name: str) -> None:
+    hashed = base64.b64encode(hashlib.sha1(b"secret").digest()).decode()
+    key = b"0123456789abcdef0123456789abcdef"
+    encoded = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
+    keys = json.dumps({"keys": [{"kty": "oct", "alg": "HS256", "k": encoded}]}).encode()
+    staff = Requirement((Claim("groups", ("staff",), header="X-Groups"),))
+    routes = [
+        to("c", "ns/b/0/0", "/basic", authentication=Basic("r", "users", "ns/users")),
+        to("c", "ns/j/0/0", "/token", authentication=Jwt("r", "keys")),
+        to("c", "ns/j/1/0", "/staff",
+           authentication=Jwt("r", "keys", authorization=Authorization((staff,)))),
+    ]  # fmt: skip
+    files = (
+        SecretFile("keys", SecretBytes(keys)),
+        SecretFile("users", SecretBytes(f"me:{{SHA}}{hashed}\nyou:$2y$10$x\n".encode())),
+    )
+
+    def token(**claims: object) -> dict[str, str]:
+        text = jwt.encode({"exp": 2**32, **claims}, key, "HS256")
+        return {"Authorization": f"Bearer {text}"}
+
+    basic = {"Authorization": "Basic " + base64.b64encode(b"me:secret").decode()}
+    async with backend("one") as endpoint:
+        gateway = plain([host(name, *routes)], [ir.Cluster("c", (endpoint,))], secrets=files)
+        async with serving(gateway) as served:
+
+            async def status(path: str, headers: dict[str, str]) -> int:
+                return (await served.ask("a.example", path, headers=headers))[0]
+
+            assert await status("/basic", {}) == 401
+            assert await status("/basic", basic) == 200
+            assert await status("/token", basic) == 401
+            assert await status("/token", token()) == 200
+            assert await status("/token", token(exp=1)) == 401
+            assert await status("/staff", token(groups=["guests"])) == 403
+            assert await status("/staff", token(groups=["guests", "staff"])) == 200
+            said = token(groups="staff") | {"X-Groups": "forged"}
+            _, _, seen = await served.ask("a.example", "/staff", headers=said)
+            assert dict(seen["headers"])["x-groups"] == "staff"
+            why = (
+                "AuthenticationFilter ns/users: spec.basic.secretRef: users that cannot log in: 1. "
+                "Envoy supports only {SHA} and {PLAIN} passwords"
+            )
+            assert served.generated.unsupported == (("left-out:ns/b/0/0", why),)
+            [scope] = [e for e in served.generated.resources.by_type[SCOPE].values() if e.secret]
+            assert hashed not in repr(scope)
+
+
+@pytest.mark.parametrize(
+    ("claim", "value", "told"),
+    [
+        ("groups", "staff", "staff"),
+        ("groups", ["staff", "a b"], "staff,a b"),
+        ("groups", [1, True, ["x"]], '1,true,["x"]'),
+        ("groups", [], None),
+        ("groups", "", None),
+        ("groups", None, None),
+        ("level", 1700000000, "1700000000"),
+        ("level", 0.5, "0.5"),
+        ("level", True, "true"),
+        ("address", {"b": 'say "hi"', "a": 1}, '{"a":1,"b":"say \\u0022hi\\u0022"}'),
+        ("https://shop.example/roles", ["admin"], "admin"),
+        ("groups", "one\r\nX-Evil: two", "one X-Evil: two"),
+    ],
+)
+async def test_claim_header_has_text_value(claim: str, value: object, told: str) -> None:
+    key = b"0123456789abcdef0123456789abcdef"
+    encoded = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
+    keys = json.dumps({"keys": [{"kty": "oct", "alg": "HS256", "k": encoded}]}).encode()
+    rules = Authorization((Requirement((Claim(claim, ("x",), header="X-Told"),), every=False),
+                           Requirement((Claim("exp", ()),))), every=False)  # fmt: skip
+    route = to("c", authentication=Jwt("r", "keys", authorization=rules))
+    files = (SecretFile("keys", SecretBytes(keys)),)
+    async with backend("one") as endpoint:
+        made = plain([host("a.example", route)], [ir.Cluster("c", (endpoint,))], secrets=files)
+        async with serving(made) as served:
+            text = jwt.encode({"exp": 2**32, claim: value}, key, "HS256")
+            headers = {"Authorization": f"Bearer {text}", "X-Told": "forged"}
+            status, _, seen = await served.ask("a.example", headers=headers)
+            assert (status, dict(seen["headers"]).get("x-told")) == (200, told)
+
+
+async def test_realm_comes_from_filter_or_backend() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = "HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=own\r\nContent-Length: 0\r\n\r\n"
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head.encode())
+
+    realm = 'a "b" %REQ(x)% \\'
+    users = SecretFile("users", SecretBytes(b"me:{PLAIN}secret\n"))
+    routes = [
+        to("c", "ns/b/0/0", "/asked", authentication=Basic(realm, "users")),
+        to("c", "ns/b/1/0", "/open"),
+    ]
+    good = {"Authorization": "Basic " + base64.b64encode(b"me:secret").decode(), "x": "y"}
+    async with listening(refuse) as endpoint:
+        made = plain([host("a.example", *routes)], [ir.Cluster("c", (endpoint,))], secrets=(users,))
+        async with serving(made) as served:
+            _, headers, _ = await served.ask("a.example", "/asked", headers={"x": "y"})
+            assert headers["www-authenticate"] == 'Basic realm="a \\"b\\" %REQ(x)% \\\\"'
+            for path in ("/asked", "/open"):
+                status, headers, _ = await served.ask("a.example", path, headers=good)
+                assert (status, headers["www-authenticate"]) == (401, "Basic realm=own")
+
+
+async def test_long_bodies_are_rejected_with_and_without_content_length() -> None:
+    limited = Settings(client=ClientSettings(body_size=10))
+    async with backend("one") as endpoint:
+        hosts = [host("*.example", to("c", settings=limited))]
+        async with serving(plain(hosts, [ir.Cluster("c", (endpoint,))])) as served:
+
+            async def chunks(number: int) -> object:
+                for _ in range(number):
+                    yield b"12345"
+
+            async def status(data: object) -> int:
+                return (await served.ask("a.example", method="POST", data=data))[0]
+
+            assert await status(b"x" * 10) == 200
+            assert await status(b"x" * 11) == 413
+            assert await status(chunks(3)) == 413
+
+
+async def test_rate_limit_applies_per_key_value() -> None:
+    limit = RateLimit("ns/p/0", (Attribute("http_x_user"),), 1, "minute", 1 << 20, 1, None)
+    limited = Settings(rates=RateLimits((limit,), status=429))
+    route = ir.Route("ns/r/0/0", ir.Match(), ir.Respond(200), settings=limited)
+    async with serving(plain([host("*.example", route)])) as served:
+
+        async def status(user: str) -> int:
+            return (await served.ask("a.example", headers={"X-User": user}))[0]
+
+        assert [await status("me") for _ in range(3)] == [200, 200, 429]
+        assert await status("you") == 200
+
+
+async def test_unreachable_backends_answer_as_the_ir_specifies() -> None:
+    shares = (ir.Backend("c", 1), ir.Backend("", 1))
+    routes = [
+        to("", "ns/r/0/0", "/broken"),
+        to("idle", "ns/r/1/0", "/idle"),
+        ir.Route("ns/r/2/0", ir.Match(ir.PathPrefix("/half")), ir.Forward(shares)),
+        ir.Route("ns/r/3/0", ir.Match(ir.PathPrefix("/none")), ir.Forward()),
+    ]
+    async with backend("one") as endpoint:
+        clusters = [ir.Cluster("c", (endpoint,)), ir.Cluster("idle", ())]
+        async with serving(plain([host("a.example", *routes)], clusters)) as served:
+            assert (await served.ask("a.example", "/broken"))[0] == 500
+            assert (await served.ask("a.example", "/idle"))[0] == 503
+            assert (await served.ask("a.example", "/none"))[0] == 500
+            seen = Counter([(await served.ask("a.example", "/half"))[0] for _ in range(60)])
+            assert set(seen) == {200, 500}
+
+
+async def test_timeouts_and_retries() -> None:
+    calls: Counter[str] = Counter()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        path = head.split()[1]
+        calls[path] += 1
+        if path.startswith("/slow"):
+            await asyncio.sleep(20)
+        status = 200 if path == "/twice" and calls[path] > 2 else 503
+        writer.write(b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" % status)
+        await writer.drain()
+        writer.close()
+
+    routes = [
+        to("c", "ns/r/0/0", "/slow", request_timeout=0.2),
+        to("c", "ns/r/1/0", "/slower", backend_timeout=0.2),
+        to("c", "ns/r/2/0", "/slowest", backend_timeout=0.1, retry=ir.Retry(2)),
+        to("c", "ns/r/3/0", "/twice", retry=ir.Retry(2, (503,))),
+        to("c", "ns/r/4/0", "/once", retry=ir.Retry(2, (502,))),
+    ]
+    async with listening(answer) as endpoint:
+        gateway = plain([host("a.example", *routes)], [ir.Cluster("c", (endpoint,))])
+        async with serving(gateway) as served:
+            found = {
+                r: (await served.ask("a.example", r))[0] for r in ("/slow", "/slower", "/slowest")
+            }
+            assert found == {"/slow": 504, "/slower": 504, "/slowest": 504}
+            assert calls["/slowest"] == 3
+            assert (await served.ask("a.example", "/twice"))[0] == 200
+            assert (await served.ask("a.example", "/once"))[0] == 503
+            assert (calls["/twice"], calls["/once"]) == (3, 1)
+
+
+@pytest.mark.parametrize("kind", ["cookie", "header"])
+async def test_session_stays_on_its_endpoint(kind: str) -> None:
+    async with backend("one") as one, backend("two") as two:
+        session = ir.Persistence(kind, "X-Session", 60)  # type: ignore[arg-type]
+        hosts = [host("*.example", to("c", persistence=session))]
+        async with serving(plain(hosts, [ir.Cluster("c", (one, two))])) as served:
+            _, headers, first = await served.ask("a.example")
+            if kind == "cookie":
+                sent = {"Cookie": headers["set-cookie"].partition(";")[0]}
+            else:
+                sent = {"X-Session": headers["x-session"]}
+            answers = [(await served.ask("a.example", headers=sent))[2] for _ in range(20)]
+            assert {each["service"] for each in answers} == {first["service"]}
+            others = [(await served.ask("a.example"))[2]["service"] for _ in range(20)]
+            assert set(others) == {"one", "two"}
+
+
+async def test_requests_are_mirrored() -> None:
+    seen: asyncio.Queue[str] = asyncio.Queue()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.put_nowait((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n")
+
+    async with listening(answer) as copy, backend("one") as endpoint:
+        clusters = [ir.Cluster("c", (endpoint,)), ir.Cluster("m", (copy,))]
+        hosts = [host("a.example", to("c", mirrors=(ir.Mirror("m"),)))]
+        async with serving(plain(hosts, clusters)) as served:
+            assert (await served.ask("a.example", "/p?q=1"))[0] == 200
+            head = await asyncio.wait_for(seen.get(), 10)
+            assert head.startswith("GET /p?q=1 HTTP/1.1\r\nhost: a.example\r\n")
+
+
+async def test_route_change_is_one_resource_and_closes_no_connection() -> None:
+    async with backend("one") as one, backend("two") as two:
+        hosts = [host(f"h{number}.example", to("c")) for number in range(20)]
+        others = [ir.Cluster("c", (one,)), ir.Cluster("d", (two,))]
+        async with serving(plain(hosts, others)) as served:
+            url = f"http://{served.address}:8080/"
+            opened: list[object] = []
+
+            async def note(*about: object) -> None:
+                opened.append(about)
+
+            trace = aiohttp.TraceConfig()
+            trace.on_connection_create_end.append(note)
+            async with aiohttp.ClientSession(trace_configs=[trace]) as session:
+
+                async def ask() -> object:
+                    async with session.get(url, headers={"Host": "h7.example"}) as answer:
+                        body = await answer.read()
+                        return json.loads(body)["service"] if answer.status == 200 else None
+
+                assert await ask() == "one"
+                hosts[7] = host("h7.example", to("d"))
+                assert await served.serve(plain(hosts, others)) == {(SCOPE, "8080/-/h7.example")}
+
+                async def moved() -> bool:
+                    return await ask() == "two"
+
+                await served.until(moved)
+                others = [ir.Cluster("c", (one,)), ir.Cluster("d", (one,))]
+                assert await served.serve(plain(hosts, others)) == {(ENDPOINTS, "d")}
+
+                async def back() -> bool:
+                    return await ask() == "one"
+
+                await served.until(back)
+                changed = await served.serve(plain(hosts[:7], others[:1]))
+                assert changed == {
+                    (CLUSTER, "d"), (ENDPOINTS, "d"),
+                    *((SCOPE, f"8080/-/h{number}.example") for number in range(7, 20)),
+                }  # fmt: skip
+
+                async def gone() -> bool:
+                    return await ask() is None
+
+                await served.until(gone)
+                assert len(opened) == 1

@@ -1,0 +1,122 @@
+"""Routes with invalid rules: PartiallyInvalid beside valid ones, otherwise not accepted."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.one_route import BACKEND, GATEWAY, ROUTE, Object, conditions, engine
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.gateway_api.status.gateway_status import unsupported_ports
+from gatehouse.compiler.ir.http import LEFT_OUT
+
+GOOD: Object = {"backendRefs": [BACKEND]}
+BAD: Object = {
+    "backendRefs": [BACKEND],
+    "matches": [{"path": {"type": "PathPrefix", "value": "/bad"}}],
+    "filters": [{"type": "Unheard"}],
+}
+KINDS = ["GRPCRoute", "HTTPRoute"]
+PARTIALLY = "PartiallyInvalid=True UnsupportedValue: Dropped Rule"
+REFUSED = "Accepted=False UnsupportedValue: "
+UNSUPPORTED = ("Unsupported", *GATEWAY[1:])
+
+
+def told(kind: str, rules: list[Object], *unsupported: tuple[str, str]) -> str:
+    """Return the conditions of the route if the data plane does not support ``unsupported``."""
+    found = engine(kind, rules)
+    found.commit({UNSUPPORTED: gateway_api.Unsupported(unsupported)})
+    with found.compile() as ask:
+        return conditions(ask, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_invalid_rules_are_dropped(kind: str) -> None:
+    found = told(kind, [GOOD, BAD])
+    assert "Accepted=True Accepted: the route is accepted\n" in found
+    assert f"{PARTIALLY}: rules[1].filters[0]: type Unheard" in found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_route_without_a_valid_rule_is_not_accepted(kind: str, count: int) -> None:
+    found = told(kind, [BAD] * count)
+    assert f"{REFUSED}rules[0].filters[0]: type Unheard" in found
+    assert "PartiallyInvalid" not in found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unsupported_rules_are_dropped(kind: str) -> None:
+    found = told(kind, [GOOD, GOOD], ("n/r/1/0", "too long"))
+    assert "Accepted=True" in found
+    assert f"{PARTIALLY}: rules[1]: too long" in found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_route_is_not_accepted_when_no_rule_is_supported(kind: str) -> None:
+    found = told(kind, [GOOD, GOOD], ("n/r/0/0", "too long"), ("n/r/1/0", "too deep"))
+    assert f"{REFUSED}rules[0]: too long; rules[1]: too deep" in found
+    assert "PartiallyInvalid" not in found
+
+
+def test_rule_is_not_dropped_when_one_of_its_matches_is_supported() -> None:
+    paths = [{"path": {"type": "PathPrefix", "value": value}} for value in ("/a", "/b")]
+    found = told("HTTPRoute", [GOOD | {"matches": paths}], ("n/r/0/1", "too long"))
+    assert "Accepted=True" in found
+    assert f"{PARTIALLY}: rules[0]: too long" in found
+
+
+def test_route_is_not_accepted_when_all_rules_are_invalid_or_unsupported() -> None:
+    found = told("HTTPRoute", [BAD, GOOD], ("n/r/1/0", "too long"))
+    assert f"{REFUSED}rules[0].filters[0]: type Unheard" in found
+    assert "rules[1]: too long" in found
+    assert "PartiallyInvalid" not in found
+
+
+def test_unsupported_rules_of_another_route_do_not_count() -> None:
+    found = told("HTTPRoute", [GOOD], ("n/r2/0/0", "too long"), ("m/r/0/0", "too long"))
+    assert "Accepted=True" in found
+    assert "too long" not in found
+
+
+def test_unsupported_setting_does_not_drop_a_rule() -> None:
+    found = told("HTTPRoute", [GOOD], (f"{LEFT_OUT}n/r/0/0", "spec.x: no such setting"))
+    assert (
+        "Accepted=True Accepted: the route is accepted; not supported: rules[0]: spec.x: no"
+        in found
+    )
+    assert "PartiallyInvalid" not in found
+
+
+BROKEN = BACKEND | {"filters": [{"type": "Unheard"}]}
+
+
+def test_a_rule_whose_every_backend_is_invalid_is_dropped() -> None:
+    found = told("HTTPRoute", [{"backendRefs": [BROKEN, BACKEND | {"weight": 0}]}])
+    assert f"{REFUSED}rules[0].backendRefs[0].filters[0]: type Unheard" in found
+
+
+def test_a_rule_with_a_valid_backend_is_dropped_in_part() -> None:
+    found = told("HTTPRoute", [{"backendRefs": [BROKEN, BACKEND]}])
+    assert "Accepted=True" in found
+    assert f"{PARTIALLY}: rules[0].backendRefs[0].filters[0]: type Unheard" in found
+
+
+def test_a_route_that_is_not_accepted_is_not_partially_invalid() -> None:
+    found = engine("HTTPRoute", [GOOD, BAD])
+    metadata = {"name": "r", "namespace": "n"}
+    spec = {"parentRefs": [{"name": "gw", "sectionName": "none"}], "rules": [GOOD, BAD]}
+    route = gateway_api.decode("HTTPRoute", {"metadata": metadata, "spec": spec})
+    found.commit({ROUTE["HTTPRoute"]: route})
+    with found.compile() as ask:
+        said = conditions(ask, "HTTPRoute")
+    assert "Accepted=False NoMatchingParent" in said
+    assert "PartiallyInvalid" not in said
+
+
+def test_namespace_can_be_named_port() -> None:
+    """Regression: an unsupported route of namespace ``port`` was treated as a port."""
+    found = engine("HTTPRoute", [GOOD])
+    said = (("port/r/0/0", "too long"), ("port/80/0/0", "too long"), ("port/80", "in use"))
+    found.commit({UNSUPPORTED: gateway_api.Unsupported(said)})
+    with found.compile() as ask:
+        assert unsupported_ports(ask, GATEWAY) == {80: "in use"}

@@ -1,0 +1,160 @@
+"""Certificates that are expired, not valid yet, or do not cover hostnames: served and reported."""
+
+from __future__ import annotations
+
+import base64
+import time
+from datetime import UTC, datetime
+
+import pytest
+from cryptography import x509
+
+from fakes.upstream_worlds import World, authority, b64, ca, condition
+from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import covers
+
+DAY = 86400.0
+HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]
+NOTHING = ("", "", "")
+
+
+def issued(*names: str) -> dict[str, str]:
+    """Return a key pair for hostnames, valid from two days ago until tomorrow."""
+    found = authority().issue("-".join(names) or "none", *(x509.DNSName(each) for each in names))
+    chain, key = (b64(file.read_bytes()) for file in found)
+    return {"certData": chain, "keyData": key}
+
+
+def shown(pair: dict[str, str], *, end: bool) -> str:
+    """Return the end or start of validity of a key pair, as in statuses."""
+
+    (found,) = x509.load_pem_x509_certificates(base64.b64decode(pair["certData"]))
+    moment = found.not_valid_after_utc if end else found.not_valid_before_utc
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.gateway()
+    return made
+
+
+def test_expired_certificate_is_served_and_reported(world: World) -> None:
+    pair = issued("a.example")
+    key = world.cluster("a.example", secureServing=pair)
+    (certificate,) = world.served()["a.example"].certificates
+    world.at(time.time())
+    assert world.condition(key, "CertificateValid") == NOTHING
+    world.at(time.time() + 2 * DAY)
+    end = shown(pair, end=True)
+    message = f"spec.secureServing.certData: the certificate expired at {end}"
+    assert world.condition(key, "CertificateValid") == ("False", "Expired", message)
+    assert world.served()["a.example"].certificates == (certificate,)
+    assert world.condition(key, "ResolvedRefs")[0] == "True"
+    assert world.condition(key, "Programmed")[0] == "True"
+    # Told of the object, and not again of each Gateway.
+    (here,) = world.status(key)["gateways"]
+    assert condition(here, "CertificateValid") == NOTHING
+
+
+def test_expired_client_certificate_is_reported_beside_the_serving_one(world: World) -> None:
+    own, serving = issued("gateway.example"), issued("a.example")
+    config = {**own, "caData": ca()}
+    key = world.cluster("a.example", servers=HTTPS, clientConfig=config, secureServing=serving)
+    world.at(time.time())
+    assert world.condition(key, "CertificateValid") == NOTHING
+    world.at(time.time() + 2 * DAY)
+    status, reason, message = world.condition(key, "CertificateValid")
+    assert (status, reason) == ("False", "Expired")
+    assert message.split("; ") == [
+        f"spec.secureServing.certData: the certificate expired at {shown(serving, end=True)}",
+        f"spec.clientConfig.certData: the certificate expired at {shown(own, end=True)}",
+    ]
+    served = world.served()["a.example"]
+    assert served.tls is not None
+    assert served.tls.certificate
+    # Servers look for no name of a host in it.
+    assert "does not cover" not in message
+
+
+def test_certificate_is_valid_through_its_last_second(world: World) -> None:
+    pair = issued("a.example")
+    key = world.cluster("a.example", secureServing=pair)
+    last = datetime.fromisoformat(shown(pair, end=True)).timestamp()
+    first = datetime.fromisoformat(shown(pair, end=False)).timestamp()
+    for now, reason in ((first - 1, "NotYetValid"), (first, ""), (last, ""), (last + 1, "Expired")):
+        world.at(now)
+        assert world.condition(key, "CertificateValid")[1] == reason
+
+
+def test_certificate_that_is_not_valid_yet_is_reported(world: World) -> None:
+    pair = issued("a.example")
+    chain, private = pair["certData"], pair["keyData"]
+    world.put("Secret", "s", "ns", data={"tls.crt": chain, "tls.key": private})
+    reference = {"namespace": "ns", "name": "s"}
+    key = world.cluster("a.example", secureServing={"secretRef": reference})
+    world.at(time.time() - 3 * DAY)
+    start = shown(pair, end=False)
+    where = "spec.secureServing.secretRef: Secret ns/s tls.crt"
+    message = f"{where}: the certificate is not valid before {start}"
+    assert world.condition(key, "CertificateValid") == ("False", "NotYetValid", message)
+
+
+def test_validity_is_not_reported_until_the_time_is_known(world: World) -> None:
+    key = world.cluster("a.example", secureServing=issued("a.example"))
+    assert world.condition(key, "CertificateValid") == NOTHING
+
+
+def test_uncovered_hostnames_are_reported(world: World) -> None:
+    serving = {**issued("*.example", "old.test"), "serverNames": ["deep.b.example", "c.example"]}
+    key = world.cluster("a.example", secureServing=serving)
+    message = (
+        "spec.secureServing.certData: the certificate does not cover deep.b.example; "
+        "certificate names: *.example, old.test"
+    )
+    assert world.condition(key, "CertificateValid") == ("False", "HostnameMismatch", message)
+    assert world.condition(key, "Programmed")[0] == "True"
+    world.cluster("a.example", secureServing={**serving, "serverNames": ["c.example"]})
+    assert world.condition(key, "CertificateValid") == NOTHING
+
+
+def test_hostname_of_another_cluster_need_not_be_covered(world: World) -> None:
+    old = "2025-01-01T00:00:00Z"
+    world.cluster("x.example", created=old, secureServing={"serverNames": ["b.test"]})
+    serving = {**issued("a.example"), "serverNames": ["b.test"]}
+    key = world.cluster("a.example", secureServing=serving)
+    assert world.condition(key, "Conflicted")[0] == "True"
+    assert world.condition(key, "CertificateValid") == NOTHING
+
+
+def test_certificate_without_dns_names_covers_no_hostname(world: World) -> None:
+    # The common name counts for no client of today.
+    chain, private = (b64(each.read_bytes()) for each in authority().issue("a.example"))
+    serving = {"certData": chain, "keyData": private}
+    names = [f"n{number}.test" for number in range(9)]
+    key = world.cluster("a.example", secureServing={**serving, "serverNames": names})
+    message = (
+        "spec.secureServing.certData: the certificate does not cover a.example, n0.test, n1.test, "
+        "n2.test, n3.test and 5 more; it has no DNS names"
+    )
+    assert world.condition(key, "CertificateValid")[2] == message
+
+
+@pytest.mark.parametrize(
+    ("names", "host", "held"),
+    [
+        (["a.example"], "a.example", True),
+        (["b.example", "a.example"], "a.example", True),
+        (["*.example"], "a.example", True),
+        (["*.example"], "example", False),
+        (["*.example"], "b.a.example", False),
+        (["*.a.example"], "b.a.example", True),
+        (["a*.example"], "ab.example", False),
+        (["a.*.example"], "a.b.example", False),
+        (["*"], "example", False),
+        (["example"], "example", True),
+        ([], "a.example", False),
+    ],
+)
+def test_wildcard_matches_one_label(names: list[str], host: str, held: bool) -> None:
+    assert covers(names, host) is held

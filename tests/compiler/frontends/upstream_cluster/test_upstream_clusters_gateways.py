@@ -1,0 +1,491 @@
+"""UpstreamClusters at Gateways: attachment, hostname conflicts, credentials, statuses."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fakes.upstream_worlds import (
+    EVERYTHING,
+    GATEWAY,
+    LISTENER,
+    World,
+    authority,
+    b64,
+    ca,
+    condition,
+    pair,
+)
+from gatehouse.compiler.frontends import combined, gateway_api
+from gatehouse.compiler.frontends.upstream_cluster import replicas
+from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs, InFlight, TokenBucket
+
+OLD, NEW = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
+HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.gateway()
+    return made
+
+
+def attached(world: World, gateway: str = "gw") -> int:
+    status = world.status(("Gateway", "ns", gateway))
+    return int(status["listeners"][0]["attachedRoutes"])
+
+
+def test_every_gateway_with_the_protocol_serves_a_cluster(world: World) -> None:
+    key = world.cluster("a.example")
+    world.gateway("other")
+    world.gateway("web", listeners=[{"name": "web", "port": 80, "protocol": "HTTP"}])
+    assert list(world.served()) == ["a.example"]
+    assert list(world.served(("Gateway", "ns", "other"))) == ["a.example"]
+    assert world.compiled(("Gateway", "ns", "web")).apis == ()
+    assert [attached(world, name) for name in ("gw", "other", "web")] == [1, 1, 0]
+    names = [each["gatewayRef"]["name"] for each in world.status(key)["gateways"]]
+    assert names == ["gw", "other"]
+
+
+def test_annotation_selects_gateways(world: World) -> None:
+    chosen = {"gatehouse.dev/gateways": "ns/other, ns/gone"}
+    key = world.cluster("a.example", annotations=chosen)
+    world.gateway("other")
+    assert world.served() == {}
+    assert list(world.served(("Gateway", "ns", "other"))) == ["a.example"]
+    status, _, message = world.condition(key, "PartiallyInvalid")
+    assert status == "True"
+    assert "Gateway ns/gone has no listener with protocol" in message
+    assert world.condition(key, "Accepted")[0] == "True"
+
+
+def test_listener_without_the_kind_does_not_serve_clusters(world: World) -> None:
+    key = world.cluster("a.example")
+    world.gateway(listeners=[{**LISTENER, "allowedRoutes": {"kinds": [{"kind": "HTTPRoute"}]}}])
+    assert world.compiled().apis == ()
+    assert world.condition(key, "Accepted")[:2] == ("False", "NoMatchingGateway")
+
+
+def test_cluster_without_a_gateway_is_reported() -> None:
+    world = World()
+    key = world.cluster("a.example")
+    assert world.condition(key, "Accepted")[:2] == ("False", "NoMatchingGateway")
+    assert world.condition(key, "Programmed")[0] == "False"
+
+
+def test_older_cluster_owns_a_hostname_and_the_next_one_after_its_deletion(world: World) -> None:
+    new = world.cluster("b.example", created=NEW, secureServing={"serverNames": ["X.example"]})
+    old = world.cluster("a.example", created=OLD, secureServing={"serverNames": ["x.example"]})
+    assert world.served()["a.example"].hosts == ("a.example", "x.example")
+    assert world.served()["b.example"].hosts == ("b.example",)
+    assert world.condition(new, "Conflicted") == (
+        "True",
+        "HostConflict",
+        "hostname x.example already used by the older UpstreamCluster a.example",
+    )
+    assert world.condition(old, "Conflicted") == ("", "", "")
+    world.delete(old)
+    assert world.served()["b.example"].hosts == ("b.example", "x.example")
+    assert world.condition(new, "Conflicted") == ("", "", "")
+
+
+def test_first_by_name_owns_a_hostname_of_clusters_of_the_same_age(world: World) -> None:
+    world.cluster("b.example", secureServing={"serverNames": ["x.example"]})
+    world.cluster("a.example", secureServing={"serverNames": ["x.example"]})
+    assert "x.example" in world.served()["a.example"].hosts
+
+
+def test_cluster_can_lose_its_own_name_and_keep_others(world: World) -> None:
+    world.cluster("a.example", created=OLD, secureServing={"serverNames": ["b.example"]})
+    key = world.cluster("b.example", secureServing={"serverNames": ["c.example"]})
+    assert world.served()["b.example"].hosts == ("c.example",)
+    assert world.condition(key, "Accepted")[0] == "True"
+
+
+def test_cluster_without_a_hostname_is_not_served(world: World) -> None:
+    world.cluster("a.example", created=OLD, secureServing={"serverNames": ["b.example"]})
+    key = world.cluster("b.example")
+    assert "b.example" not in world.served()
+    assert world.condition(key, "Accepted")[:2] == ("False", "HostConflict")
+    assert world.condition(key, "Programmed")[0] == "False"
+
+
+def test_clusters_at_different_gateways_do_not_conflict(world: World) -> None:
+    world.gateway("other")
+    serving = {"serverNames": ["x.example"]}
+    first, second = {"gatehouse.dev/gateways": "ns/gw"}, {"gatehouse.dev/gateways": "ns/other"}
+    world.cluster("a.example", annotations=first, secureServing=serving)
+    key = world.cluster("b.example", annotations=second, secureServing=serving)
+    assert world.condition(key, "Conflicted") == ("", "", "")
+    assert "x.example" in world.served()["a.example"].hosts
+    assert "x.example" in world.served(("Gateway", "ns", "other"))["b.example"].hosts
+
+
+def test_credentials_are_read_from_the_object(world: World) -> None:
+    chain, private = pair("client")
+    shown, own = pair("server")
+    world.cluster(
+        "a.example",
+        servers=HTTPS,
+        clientConfig={"keyData": private, "certData": chain, "caData": ca()},
+        secureServing={"keyData": own, "certData": shown, "clientCAData": ca()},
+    )
+    gateway, found = world.compiled(), world.served()["a.example"]
+    assert found.tls is not None
+    assert found.tls.server_name == "a.example"
+    named = {found.tls.certificate, *found.certificates}
+    assert {each.name for each in gateway.certificates} == named
+    assert len(named) == 2
+    assert [each.name for each in gateway.trust] == [found.tls.trust] == [found.client_trust]
+    assert gateway.trust[0].pem == authority().pem.rstrip() + b"\n"
+
+
+def test_credentials_are_read_from_secrets_of_any_namespace_and_renewed(world: World) -> None:
+    chain, private = pair("first")
+    world.secret("s", tls_crt=chain, tls_key=private, ca_crt=ca(), token=b64(b"word\n"))
+    reference = {"namespace": "ns", "name": "s"}
+    key = world.cluster("a.example", servers=HTTPS, clientConfig={"secretRef": reference})
+    world.cluster("b.example")
+    before, found = world.compiled(), world.served()
+    assert found["a.example"].tls is not None
+    assert [each.content.reveal() for each in before.secrets] == [b"word"]
+    assert found["a.example"].token == before.secrets[0].name
+    assert world.condition(key, "ResolvedRefs")[0] == "True"
+    chain, private = pair("second")
+    world.secret("s", tls_crt=chain, tls_key=private, ca_crt=ca(), token=b64(b"other"))
+    after = world.served()
+    assert after["a.example"].tls != found["a.example"].tls
+    assert after["a.example"].token != found["a.example"].token
+    assert after["b.example"] is found["b.example"]
+    assert after["a.example"].policies is found["a.example"].policies
+    assert len(world.compiled().certificates) == 1
+
+
+def test_credentials_in_the_object_override_the_secret(world: World) -> None:
+    world.secret("s", ca_crt=b64(b"nonsense"), token=b64(b"word"))
+    config = {"secretRef": {"namespace": "ns", "name": "s"}, "caData": ca()}
+    key = world.cluster("a.example", servers=HTTPS, clientConfig=config)
+    assert len(world.served()["a.example"].servers) == 1
+    assert world.condition(key, "ResolvedRefs")[0] == "True"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"secretRef": {"namespace": "ns", "name": "gone"}}, "Secret ns/gone not found"),
+        ({"caData": b64(b"x"), "bearerToken": b64(b"t")}, "caData: must be PEM certificates"),
+        ({"caData": "CA", "bearerToken": b64(b"a b")}, "bearerToken: must be a valid header value"),
+        (
+            {"caData": "CA", "bearerToken": b64(b"a\r\nX: y")},
+            "bearerToken: must be a valid header value",
+        ),
+        ({"caData": "CA", "keyData": "KEY"}, "Config.keyData: certData must be set, too"),
+        (
+            {"caData": "CA", "keyData": b64(b"x"), "certData": "CRT"},
+            "spec.clientConfig: keyData must be an unencrypted PEM key",
+        ),
+        (
+            {"caData": "CA", "keyData": "OTHER", "certData": "CRT"},
+            "spec.clientConfig: keyData does not match the first certificate of certData",
+        ),
+        ({"caData": "CA", "keyData": "!", "certData": "CRT"}, "Config.keyData: must be base64"),
+        ({"caData": "!", "bearerToken": b64(b"t")}, "caData: must be base64"),
+    ],
+)
+def test_servers_are_not_used_without_valid_credentials(
+    world: World, config: dict[str, object], words: str
+) -> None:
+    chain, private = pair("client")
+    known = {"CA": ca(), "KEY": private, "CRT": chain, "OTHER": pair("other")[1]}
+    config = {name: known.get(str(value), value) for name, value in config.items()}
+    key = world.cluster("a.example", servers=HTTPS, clientConfig=config)
+    assert world.served()["a.example"].servers == ()
+    assert world.served()["a.example"].hosts == ("a.example",)
+    assert words in world.condition(key, "ResolvedRefs")[2]
+    assert world.condition(key, "Accepted")[:2] == ("False", "Invalid")
+    assert world.condition(key, "Programmed")[0] == "False"
+
+
+def test_servers_are_unverified_only_without_ca_certificates(world: World) -> None:
+    token = {"insecure": True, "bearerToken": b64(b"t")}
+    world.cluster("a.example", servers=HTTPS, clientConfig=token)
+    world.cluster("b.example", servers=HTTPS, clientConfig={**token, "caData": ca()})
+    world.cluster("c.example", servers=HTTPS, clientConfig={**token, "caData": b64(b"x")})
+    found = world.served()
+    trusts = {name: each.tls.trust if each.tls else None for name, each in found.items()}
+    assert trusts["a.example"] == ""
+    assert trusts["b.example"]
+    assert (len(found["a.example"].servers), len(found["c.example"].servers)) == (1, 0)
+
+
+def test_gateway_ca_verifies_clients_unless_the_cluster_has_its_own(
+    world: World,
+) -> None:
+    reference = {"group": "", "kind": "ConfigMap", "name": "ca"}
+    world.put("ConfigMap", "ca", "ns", data={"ca.crt": authority().pem.decode()})
+    validation = {"validation": {"caCertificateRefs": [reference]}}
+    world.gateway(tls={"frontend": {"default": validation}})
+    world.cluster("a.example")
+    world.cluster("b.example", secureServing={"clientCAData": b64(b"nonsense")})
+    world.cluster("c.example", secureServing={"secretRef": {"namespace": "ns", "name": "gone"}})
+    found = world.served()
+    assert found["a.example"].client_trust == world.compiled().trust[0].name
+    # Authorities that cannot be read prove nothing; others must not take their place.
+    assert found["b.example"].client_trust == ""
+    assert found["c.example"].client_trust == ""
+
+
+def test_listener_certificates_are_served_for_all_clusters(world: World) -> None:
+    chain, private = pair("listener")
+    world.secret("tls", tls_crt=chain, tls_key=private)
+    world.gateway(listeners=[{**LISTENER, "tls": {"certificateRefs": [{"name": "tls"}]}}])
+    world.cluster("a.example")
+    gateway = world.compiled()
+    assert gateway.apis[0].certificates == tuple(each.name for each in gateway.certificates)
+    assert gateway.apis[0].clusters[0].certificates == ()
+
+
+def test_annotations_set_auth_cache_ttls(world: World) -> None:
+    said = {
+        "gatehouse.dev/authentication-token-success-cache-ttl": "2m",
+        "gatehouse.dev/authorization-cache-authorized-ttl": "long",
+    }
+    key = world.cluster("a.example", annotations=said)
+    assert world.served()["a.example"].identity == AuthCacheTTLs(good_for=120)
+    status, _, message = world.condition(key, "PartiallyInvalid")
+    assert (status, message) == (
+        "True",
+        "annotation gatehouse.dev/authorization-cache-authorized-ttl: 'long' must be a duration "
+        "from 0s to 1h, such as 10m; using 300s",
+    )
+
+
+def test_limits_are_divided_among_connected_data_planes(world: World) -> None:
+    schema = {
+        "name": "s",
+        "strategy": "globalCount",
+        "maxRequestsInflight": {"max": 1},
+        "globalMaxRequestsInflight": {"max": 10},
+    }
+    gate = {"proxy.kubegateway.io/feature-gates": "GlobalRateLimiter=true"}
+    policy = {"rules": [EVERYTHING], "flowControlSchemaName": "s"}
+    world.cluster(
+        "a.example",
+        annotations=gate,
+        flowControl={"flowControlSchemas": [schema]},
+        dispatchPolicies=[policy],
+    )
+    world.cluster("b.example")
+    assert world.served()["a.example"].schemas[0].limit == InFlight(10)
+    other = world.served()["b.example"]
+    world.engine.commit({replicas(GATEWAY): ("x", "y", "z")})
+    assert world.served()["a.example"].schemas[0].limit == InFlight(3)
+    assert world.served()["b.example"] is other
+
+
+def test_number_of_data_planes_is_a_dependency_only_of_divided_limits(world: World) -> None:
+    world.cluster("a.example")
+    world.compiled()
+    runs = world.engine.runs
+    world.engine.commit({replicas(GATEWAY): ("x", "y", "z")})
+    world.compiled()
+    assert world.engine.runs == runs
+    assert not world.engine.reads(replicas(GATEWAY))
+
+
+def test_token_buckets_are_shared_with_a_counter() -> None:
+    world = World(gateway_api.Settings(bind="any", counter="counter:8081"))
+    world.gateway()
+    schema = {
+        "name": "s",
+        "strategy": "globalAllocate",
+        "tokenBucket": {"qps": 1, "burst": 1},
+        "globalTokenBucket": {"qps": 9, "burst": 10},
+    }
+    world.cluster(
+        "a.example",
+        annotations={"proxy.kubegateway.io/feature-gates": "GlobalRateLimiter=true"},
+        flowControl={"flowControlSchemas": [schema]},
+        dispatchPolicies=[{"rules": [EVERYTHING], "flowControlSchemaName": "s"}],
+    )
+    (listener,) = world.compiled().apis
+    assert listener.counter == "counter:8081"
+    assert listener.clusters[0].schemas[0].shared == TokenBucket(9, 10)
+
+
+def shown() -> dict[str, str]:
+    """Return the fields of a certificate for clients."""
+    chain, private = pair("server")
+    return {"certData": chain, "keyData": private}
+
+
+ALSO = "and listener api has no valid certificate in tls.certificateRefs"
+
+
+@pytest.mark.parametrize(
+    ("serving", "message"),
+    [
+        ({}, f"spec.secureServing: must be set, {ALSO}"),
+        (
+            {"serverNames": ["b.example"]},
+            f"spec.secureServing: certData and keyData, or secretRef, must be set, {ALSO}",
+        ),
+        (
+            {"secretRef": {"namespace": "ns", "name": "bare"}},
+            "spec.secureServing.secretRef: data[tls.crt] and data[tls.key] not found in "
+            f"Secret ns/bare, {ALSO}",
+        ),
+        (
+            {"secretRef": {"namespace": "ns", "name": "gone"}},
+            f"spec.secureServing.secretRef: Secret ns/gone not found, {ALSO}",
+        ),
+        (
+            {"certData": b64(b"nonsense"), "keyData": b64(b"nonsense")},
+            "spec.secureServing: certData must be a PEM certificate with a supported key type, "
+            + ALSO,
+        ),
+    ],
+)
+def test_cluster_is_not_programmed_without_a_certificate(
+    world: World, serving: dict[str, object], message: str
+) -> None:
+    world.secret("bare", ca_crt=ca())
+    key = world.cluster("a.example", secureServing=serving)
+    told = world.condition(key, "Programmed")
+    assert told == ("False", "CertificateNotFound", f"Gateway ns/gw: {message}")
+    (here,) = world.status(key)["gateways"]
+    assert condition(here, "Programmed") == ("False", "CertificateNotFound", message)
+    world.cluster("a.example", secureServing={**shown(), "serverNames": ["b.example"]})
+    assert world.condition(key, "Programmed")[:2] == ("True", "Programmed")
+
+
+def test_mismatched_key_pair_names_the_source_of_both_halves(world: World) -> None:
+    chain, other = pair("server")[0], pair("other")[1]
+    reference = {"secretRef": {"namespace": "ns", "name": "s"}}
+    where = "Secret ns/s"
+    cases = [
+        ({"tls_crt": chain, "tls_key": other}, {}, f"tls.key of {where}", f"tls.crt of {where}"),
+        ({"tls_crt": chain}, {"keyData": other}, "keyData", f"tls.crt of {where}"),
+        ({"tls_key": other}, {"certData": chain}, f"tls.key of {where}", "certData"),
+    ]
+    for data, inline, key, certificate in cases:
+        world.secret("s", **data)
+        name = world.cluster("a.example", secureServing={**reference, **inline})
+        message = f"{key} does not match the first certificate of {certificate}"
+        told = world.condition(name, "ResolvedRefs")
+        assert told == ("False", "InvalidCredentials", f"spec.secureServing: {message}")
+    world.secret("s", tls_crt=chain)
+    world.cluster("a.example", secureServing=reference)
+    message = f"spec.secureServing.secretRef: {where} tls.crt: tls.key of {where} must be set, too"
+    assert world.condition(name, "ResolvedRefs")[2] == message
+    # The back end's own words for the same are not repeated.
+    refused = gateway_api.Unsupported((("api/a.example/served", "there is none to show"),))
+    world.engine.commit({("Unsupported", "ns", "gw"): refused})
+    assert world.condition(name, "PartiallyInvalid") == ("", "", "")
+    assert world.condition(name, "Programmed")[1] == "CertificateNotFound"
+
+
+def test_listener_certificate_is_sufficient(world: World) -> None:
+    chain, private = pair("listener")
+    key = world.cluster("a.example")
+    world.secret("s", tls_crt=chain, tls_key=private)
+    tls = {"mode": "Terminate", "certificateRefs": [{"name": "s"}]}
+    world.gateway(listeners=[{**LISTENER, "tls": tls}])
+    assert world.condition(key, "Programmed")[:2] == ("True", "Programmed")
+    # Each listener shows its own: at the second port nobody could be spoken to.
+    other = {**LISTENER, "name": "other", "port": 7443}
+    world.gateway(listeners=[{**LISTENER, "tls": tls}, other])
+    _, reason, message = world.condition(key, "Programmed")
+    assert reason == "CertificateNotFound"
+    assert "listener other has no valid certificate" in message
+
+
+def test_wholly_unsupported_cluster_is_not_programmed(world: World) -> None:
+    key = world.cluster("a.example", secureServing=shown())
+    refused = gateway_api.Unsupported((("api/a.example/served", "there is no word for it"),))
+    world.engine.commit({("Unsupported", "ns", "gw"): refused})
+    assert world.condition(key, "Programmed") == (
+        "False",
+        "Invalid",
+        "Gateway ns/gw: not served: there is no word for it",
+    )
+
+
+def test_programmed_follows_the_data_planes(world: World) -> None:
+    key = world.cluster("a.example", secureServing=shown())
+    assert world.condition(key, "Programmed")[0] == "True"
+    world.gateway("other", programmed=False)
+    assert world.condition(key, "Programmed")[0] == "False"
+    here, there = world.status(key)["gateways"]
+    assert [condition(each, "Programmed")[0] for each in (here, there)] == ["True", "False"]
+
+
+def test_unsupported_parts_are_reported(world: World) -> None:
+    key = world.cluster("a.example")
+    world.cluster("a.example.net")
+    refused = gateway_api.Unsupported((("api/a.example/policies/0", "no such thing here"),))
+    world.engine.commit({("Unsupported", "ns", "gw"): refused})
+    assert world.condition(key, "PartiallyInvalid")[2] == "no such thing here"
+    other = ("UpstreamCluster", "", "a.example.net")
+    assert world.condition(other, "PartiallyInvalid") == ("", "", "")
+
+
+def test_all_servers_disabled_is_reported(world: World) -> None:
+    key = world.cluster("a.example", servers=[{"endpoint": "http://a", "disabled": True}])
+    assert world.condition(key, "Accepted")[0] == "True"
+    assert "all servers are disabled" in world.condition(key, "PartiallyInvalid")[2]
+
+
+def test_malformed_object_is_reported_and_does_not_affect_others(world: World) -> None:
+    key = world.put("UpstreamCluster", "bad.example", spec={"servers": "none"})
+    world.cluster("a.example")
+    assert list(world.served()) == ["a.example"]
+    status, reason, message = world.condition(key, "Accepted")
+    assert (status, reason) == ("False", "Invalid")
+    assert "servers" in message
+
+
+def test_equal_status_is_not_written(world: World) -> None:
+    key = world.cluster("a.example", dispatchPolicies=[{"rules": [EVERYTHING, {}]}])
+    first = world.status(key)
+    assert condition(first, "PartiallyInvalid")[0] == "True"
+    wanted = world.wanted(key)
+    assert combined.merge_status(first, wanted, "2030-01-01T00:00:00Z") is None
+    theirs = {"gatewayRef": {"namespace": "x", "name": "y"}, "controllerName": "else.example/c"}
+    mixed = {**first, "gateways": [theirs, *first["gateways"]], "more": 1}
+    mixed["conditions"] = [*mixed["conditions"], {"type": "Theirs", "status": "True"}]
+    assert combined.merge_status(mixed, wanted, "2030-01-01T00:00:00Z") is None
+    world.cluster("a.example")
+    merged = combined.merge_status(mixed, world.wanted(key), "2030-01-01T00:00:00Z") or {}
+    assert {each["type"] for each in merged["conditions"]} == {
+        *("Accepted", "ResolvedRefs", "Programmed", "Theirs")
+    }
+    assert merged["gateways"][0] == theirs
+
+
+def test_queries_per_change_do_not_grow_with_the_number_of_clusters(world: World) -> None:
+    for number in range(300):
+        world.cluster(f"c{number}.example")
+    before = world.served()
+    runs = world.engine.runs
+    world.cluster("c7.example", logging={"mode": "on"})
+    after = world.served()
+    changed = [name for name in after if after[name] is not before[name]]
+    assert changed == ["c7.example"]
+    assert world.engine.runs - runs <= 16
+
+
+def test_key_material_is_not_in_repr(world: World) -> None:
+    chain, private = pair("client")
+    key = world.cluster(
+        "a.example",
+        servers=HTTPS,
+        clientConfig={"keyData": private, "certData": chain, "caData": ca(), "bearerToken": "c2E="},
+        secureServing={"keyData": private, "certData": chain},
+    )
+    shown = repr(world.engine.snapshot.get(key)) + repr(world.compiled())
+    assert private not in shown
+    assert "c2E=" not in shown
+    with pytest.raises(TypeError):
+        msgspec.json.encode(world.compiled().certificates[0].key)

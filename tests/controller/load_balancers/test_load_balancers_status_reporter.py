@@ -1,0 +1,203 @@
+"""Reports about hosts: conditions, metrics, table, and parameters for NGINX Plus."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import aiohttp
+import pytest
+from rich.console import Console
+
+from fakes.balancing import World, balancer, node, port, service
+from fakes.hosts import hosted, name, plus
+from gatehouse.cli import status_load_balancers as cli
+from gatehouse.compiler.backends.nginx_plus import Renderer
+from gatehouse.compiler.frontends import external_load_balancer as front
+from gatehouse.compiler.ir.load_balancing import LoadBalancer
+from gatehouse.controller.load_balancers import status_reporter
+from gatehouse.controller.load_balancers.balancer import Balancer
+from gatehouse.controller.load_balancers.metrics import host_metrics
+from gatehouse.controller.metrics import collector_registry
+from gatehouse.dataplane.delivery import HostReport
+from gatehouse.dataplane.nginx_plus import Server, seconds
+from gatehouse.runtime.health import HealthServer
+from gatehouse.standalone.free_ports import free_port
+from transports.nginx_plus.test_load_balancers_faults import fleet, held, until
+
+NOW = "2026-01-01T00:00:00Z"
+URLS = ("http://a/api", "http://b/api")
+OBJECTS = (balancer(hosts=[{"url": url} for url in URLS]), node("n", "10.0.0.1"), service())
+
+
+def said(*reports: HostReport, version: str = "v2") -> dict[str, dict[str, Any]]:
+    compiled = World(*OBJECTS).compiled()
+    status = front.status(compiled, {}, version, reports, 3)
+    return {each["type"]: each for each in status["conditions"]}
+
+
+AGREES = HostReport(URLS[0], "v2")
+
+
+@pytest.mark.parametrize(
+    ("second", "status", "reason", "message"),
+    [
+        (HostReport(URLS[1], "v2"), "True", "Programmed", "2 hosts synchronized with 1 upstreams"),
+        (HostReport(URLS[1], "v1"), "False", "Pending", "1 of 2 hosts are not synchronized"),
+        (
+            HostReport(URLS[1], "v2", error="cannot connect"),
+            "False",
+            "HostSyncFailed",
+            "1 of 2 hosts: http://b/api: cannot connect",
+        ),
+        (
+            HostReport(URLS[1], "v1", failing=(("http/x", "404 A: b"), ("http/y", "404 A: b"))),
+            "False",
+            "HostSyncFailed",
+            "1 of 2 hosts: http://b/api: http/x: 404 A: b (and 1 more)",
+        ),
+    ],
+)
+def test_programmed_reports_the_versions_of_all_hosts(
+    second: HostReport, status: str, reason: str, message: str
+) -> None:
+    found = said(AGREES, second)["Programmed"]
+    assert (found["status"], found["reason"], found["message"]) == (status, reason, message)
+    assert found["observedGeneration"] == 3
+
+
+def test_condition_keeps_its_time_and_an_equal_status_is_not_written() -> None:
+    compiled = World(*OBJECTS).compiled()
+    pending = front.status(compiled, {}, "v2", [AGREES, HostReport(URLS[1])], 1)
+    first = front.merged({"conditions": [{"type": "Other"}]}, pending, NOW)
+    assert first is not None
+    assert front.merged(first, pending, "later") is None
+    done = front.status(compiled, {}, "v2", [AGREES, HostReport(URLS[1], "v2")], 1)
+    second = front.merged(first, done, "later")
+    assert second is not None
+    times = {each["type"]: each.get("lastTransitionTime") for each in second["conditions"]}
+    assert times == {"Other": None, "Accepted": NOW, "Programmed": "later"}
+
+
+async def test_metrics_of_every_host_are_exported() -> None:
+    compiled = World(*OBJECTS).compiled()
+    async with fleet(plus("http/web"), plus()) as (found, fakes, hosts):
+        assert isinstance(compiled.balancer, LoadBalancer)
+        holdings = Renderer().render(compiled.balancer)
+        known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), compiled, {})
+        found.want({known.name: (hosts, holdings)})
+        await until(lambda: held(fakes[0]) == ["10.0.0.1:30080"])
+        await until(lambda: fakes[1].calls != [] and fakes[1].calls[-1].status == 404)
+        collected = collector_registry(lambda: host_metrics([known], found))
+        server, where = HealthServer(lambda: "", collected), free_port()
+        await server.start(f"127.0.0.1:{where}")
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://127.0.0.1:{where}/metrics") as response,
+            ):
+                text = await response.text()
+        finally:
+            await server.stop()
+    prefix = "gatehouse_controller_load_balancer_"
+    labels = f'host="{hosts[0].url}",load_balancer="ExternalLoadBalancer nlk/edge"'
+    assert f"{prefix}up{{{labels}}} 1.0" in text
+    posts = f'{prefix}requests_total{{{labels},method="POST",outcome="201"}} 1.0'
+    assert posts in text
+    assert f"{prefix}last_sync_timestamp_seconds{{{labels}}}" in text
+    other = f'host="{hosts[1].url}",load_balancer="ExternalLoadBalancer nlk/edge"'
+    assert f"{prefix}retries_total{{{other}}} 1.0" in text
+
+
+def test_host_that_fails_everything_does_not_flood_events() -> None:
+    world = World(*OBJECTS)
+    known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), world.compiled(), {})
+    failing = tuple((f"http/u{number}", "404 UpstreamNotFound: no") for number in range(500))
+    known.reports[URLS[0]] = HostReport(URLS[0], failing=failing)
+    told = [
+        each for each in status_reporter._problems(known) if each.reason == "UpstreamSyncFailed"
+    ]
+    assert len(told) == status_reporter.MAX_EVENTS + 1
+    assert told[-1].message == f"{URLS[0]}: more upstreams failed; Events show the first 10"
+
+
+def test_the_table_has_a_row_for_each_host() -> None:
+    compiled = World(*OBJECTS).compiled()
+    behind = HostReport(URLS[1], "v1", "nginx/1.29.3", 9, failing=(("http/x", "404 A: b"),))
+    status = front.status(
+        compiled, {name("http/web"): ("Service", "a", "b")}, "v2", [AGREES, behind], 1
+    )
+    refused = {"conditions": [{"type": "Accepted", "status": "False", "message": "no Secret"}]}
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(cli.table([("nlk/edge", status), ("nlk/bad", refused)]))
+    rows = [line.split("│")[1:-1] for line in console.export_text().splitlines() if "nlk/" in line]
+    cells = [[cell.strip() for cell in row] for row in rows]
+    assert cells == [
+        ["nlk/edge", "http://a/api", "", "", "v2", "True", "1", ""],
+        ["nlk/edge", "http://b/api", "nginx/1.29.3", "9", "v1", "False", "1", "http/x: 404 A: b"],
+        ["nlk/bad", "", "", "", "", "False", "0", "no Secret"],
+    ]
+
+
+def test_unchanged_upstreams_are_the_same_objects_to_the_transport() -> None:
+    world = World(*OBJECTS, service("other", port("nlk-other", 30081)))
+    renderer = Renderer()
+
+    def rendered() -> Any:
+        found = world.plus()
+        return renderer.render(found)
+
+    first = rendered()
+    world.put(node("m", "10.0.0.2"))
+    world.remove(service("other"))
+    world.own("http/other")
+    second = rendered()
+    web = name("http/web")
+    assert second.upstreams[web].servers[1] is first.upstreams[web].servers[0]
+    assert second.upstreams[name("http/other")].servers == ()
+    assert first.version != second.version
+    again = rendered()
+    assert all(again.upstreams[each] is made for each, made in second.upstreams.items())
+    world.own()
+    assert rendered().version == second.version, "an upstream that was emptied is no news"
+
+
+@pytest.mark.parametrize(
+    ("context", "says"),
+    [
+        ("http", Server("10.0.0.1:30080", drain=True)),
+        ("stream", Server("10.0.0.1:30080", down=True)),
+    ],
+)
+def test_draining_uses_the_field_of_the_context(context: str, says: Server) -> None:
+    world = World(
+        balancer(nodes={"unschedulablePolicy": "Drain"}),
+        node("n", "10.0.0.1", cordoned=True),
+        service(annotations={"nginxinc.io/nlk-web": context}),
+    )
+    found = world.plus()
+    assert Renderer().render(found).upstreams[name(f"{context}/web")].servers == (says,)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("10s", 10), ("1m", 60), ("1h30m", 5400), ("500ms", 0.5), ("7", 7)]
+)
+def test_times_are_read_as_nginx_writes_them(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+def test_invalid_time_equals_nothing() -> None:
+    assert seconds("soon") != seconds("soon")
+
+
+async def test_host_that_keeps_other_values_is_reported() -> None:
+    async with hosted(plus("http/web")) as host:
+        upstream = host.upstream("http/web")
+        real = upstream.add
+
+        def add(body: Any, names: Any, version: int) -> Any:
+            return real({**body, "weight": 9}, names, version)
+
+        upstream.add = add  # type: ignore[method-assign]
+        await host.want({"http/web": ["10.0.0.1:80"]})
+        assert "the host did not apply all servers and values" in host.reports[-1].trouble

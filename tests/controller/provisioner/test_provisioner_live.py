@@ -1,0 +1,288 @@
+"""Objects of Gateways at a real API server, and their reaction to changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes.process import ApiServer
+from gatehouse.apis.data_plane_workload import Workload
+from gatehouse.apis.resources import (
+    AUTOSCALERS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    NETWORK_POLICIES,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
+from gatehouse.controller.gateway_provisioner import GatewayProvisioner
+from gatehouse.controller.programmed_condition import ProvisioningError
+from gatehouse.controller.provisioner.copied_secrets import CopiedSecret, Source, read_all
+from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
+from gatehouse.controller.provisioner.reconcile import reconcile
+from gatehouse.kube import client as kube
+
+# So that no other controller of the API server writes to what is made.
+SETTINGS = ProvisionerSettings(
+    {"nginx": "image"}, "host", 1, "name", "PEM", "agents", on_service_address=True
+)
+NAME = ("default", "g")
+
+
+class Live:
+    """A Provisioning over an API server, with one Gateway."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self.client = client
+        self.gateways: dict[tuple[str, str], Any] = {}
+        self.told: dict[tuple[str, str], ProvisioningError | None] = {}
+        self.provisioning = GatewayProvisioner(
+            client, SETTINGS, self.gateways.get, lambda _: False, self.told.__setitem__
+        )
+
+    def trouble(self) -> str:
+        found = self.told.get(NAME)
+        return found.message if found else ""
+
+    async def gateway(self, name: str = "g") -> None:
+        made = await self.client.create(
+            GATEWAYS,
+            {
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {
+                    "gatewayClassName": "c",
+                    "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+                },
+            },
+        )
+        self.gateways[("default", name)] = made
+
+    def plan(self, waiting: str = "", **workload: Any) -> None:
+        asked = msgspec.convert(workload, Workload)
+        self.provisioning.set_gateways(
+            {NAME: Plan(((80, "TCP"),), workload=asked, waiting=waiting)}
+        )
+
+    async def get(self, resource: Resource, name: str = "g-c") -> dict[str, Any] | None:
+        try:
+            return await self.client.get(resource, name, "default")
+        except kube.NotFound:
+            return None
+
+    async def spec(self, resource: Resource) -> dict[str, Any]:
+        found = await self.get(resource)
+        return found["spec"] if found else {}
+
+    async def until(self, resource: Resource, holds: Callable[[Any], Any]) -> Any:
+        async with asyncio.timeout(20):
+            while not holds(found := await self.get(resource)):
+                await asyncio.sleep(0.05)
+        return found
+
+
+@pytest.fixture
+async def live(tmp_path: Path) -> AsyncIterator[Live]:
+    server = ApiServer(tmp_path / "state")
+    server.start()
+    try:
+        async with kube.Client.from_kubeconfig(server.kubeconfig) as client:
+            await client.create(
+                GATEWAY_CLASSES,
+                {"metadata": {"name": "c"}, "spec": {"controllerName": "gatehouse.dev/nginx"}},
+            )
+            made = Live(client)
+            await made.gateway()
+            running = asyncio.create_task(made.provisioning.run())
+            yield made
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+    finally:
+        server.kill()
+
+
+async def test_an_autoscaler_says_how_many_and_goes_when_it_is_not_asked_for(live: Live) -> None:
+    scaling = {"enable": True, "minReplicas": 2, "maxReplicas": 9}
+    live.plan(deployment={"autoscaling": scaling, "podDisruptionBudget": {"minAvailable": 1}})
+    await live.until(AUTOSCALERS, bool)
+    await live.until(DISRUPTION_BUDGETS, bool)
+    await live.client.patch(DEPLOYMENTS, "g-c", {"spec": {"replicas": 6}}, "default")
+    live.provisioning.enqueue(NAME)
+    live.plan(deployment={"autoscaling": {**scaling, "maxReplicas": 12}})
+    await live.until(AUTOSCALERS, lambda found: found["spec"]["maxReplicas"] == 12)
+    await live.until(DISRUPTION_BUDGETS, lambda found: found is None)
+    assert (await live.spec(DEPLOYMENTS))["replicas"] == 6
+    live.plan(deployment={"replicas": 3})
+    await live.until(AUTOSCALERS, lambda found: found is None)
+    await live.until(DEPLOYMENTS, lambda found: found["spec"]["replicas"] == 3)
+
+
+async def test_quantities_in_another_form_are_no_change(live: Live) -> None:
+    limits = {"cpu": 2, "memory": "1024Mi", "acme.com/none": "0.50"}
+    asked = {"container": {"resources": {"limits": limits}}}
+    live.plan(deployment=asked)
+    found = await live.until(DEPLOYMENTS, bool)
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    answered = {"cpu": "2", "memory": "1Gi", "acme.com/none": "500m"}
+    assert container["resources"] == {"limits": answered}
+    plan = Plan(((80, "TCP"),), workload=msgspec.convert({"deployment": asked}, Workload))
+    outcomes = await reconcile(live.client, live.gateways[NAME], SETTINGS, plan)
+    assert {each.action for each in outcomes if each.kind == "Deployment"} == {"unchanged"}
+
+
+async def test_a_daemon_set_takes_a_deployments_place_and_gives_it_back(live: Live) -> None:
+    live.plan()
+    await live.until(DEPLOYMENTS, bool)
+    live.plan(daemonSet={})
+    await live.until(DAEMON_SETS, bool)
+    await live.until(DEPLOYMENTS, lambda found: found is None)
+    live.plan()
+    await live.until(DEPLOYMENTS, bool)
+    await live.until(DAEMON_SETS, lambda found: found is None)
+
+
+async def test_what_is_asked_for_no_more_goes_and_what_users_change_comes_back(live: Live) -> None:
+    live.plan(
+        service={"loadBalancerSourceRanges": ["10.0.0.0/8"]},
+        deployment={"pod": {"nodeSelector": {"a": "1", "b": "2"}}},
+    )
+    await live.until(DEPLOYMENTS, bool)
+    live.plan(deployment={"pod": {"nodeSelector": {"a": "1"}}})
+
+    def pod(found: Any) -> Any:
+        return found["spec"]["template"]["spec"]
+
+    await live.until(DEPLOYMENTS, lambda found: pod(found)["nodeSelector"] == {"a": "1"})
+    await live.until(SERVICES, lambda found: "loadBalancerSourceRanges" not in found["spec"])
+    await live.client.patch(
+        SERVICES, "g-c", {"spec": {"externalTrafficPolicy": "Cluster"}}, "default"
+    )
+    live.provisioning.enqueue(NAME)
+    await live.until(SERVICES, lambda found: found["spec"]["externalTrafficPolicy"] == "Local")
+
+
+async def test_a_network_policy_follows_listeners_and_goes_with_its_gateway(live: Live) -> None:
+    def plan(*ports: int, **options: Any) -> None:
+        asked = msgspec.convert({"networkPolicy": options}, Workload)
+        listening = tuple((port, "TCP") for port in ports)
+        live.provisioning.set_gateways({NAME: Plan(listening, workload=asked)})
+
+    def open_to_everybody(found: Any) -> list[int]:
+        first = found["spec"]["ingress"][0]
+        return [each["port"] for each in first.get("ports", ()) if "from" not in first]
+
+    plan(80, enable=True)
+    await live.until(NETWORK_POLICIES, bool)
+    plan(80, 443, enable=True)
+    await live.until(NETWORK_POLICIES, lambda found: open_to_everybody(found) == [80, 443])
+    plan(443, enable=True, egressTo=[])
+    found = await live.until(NETWORK_POLICIES, lambda found: open_to_everybody(found) == [443])
+    assert all("ports" in rule for rule in found["spec"]["egress"])
+    opened: dict[str, Any] = {"spec": {"ingress": [{}]}}
+    await live.client.patch(NETWORK_POLICIES, "g-c", opened, "default")
+    live.provisioning.enqueue(NAME)
+    await live.until(NETWORK_POLICIES, lambda found: open_to_everybody(found) == [443])
+    plan(443)
+    await live.until(NETWORK_POLICIES, lambda found: found is None)
+    plan(443, enable=True)
+    await live.until(NETWORK_POLICIES, bool)
+    live.provisioning.set_gateways({NAME: None})
+    await live.until(NETWORK_POLICIES, lambda found: found is None)
+
+
+async def test_peers_that_mean_nothing_are_told_in_the_api_servers_words(live: Live) -> None:
+    live.plan(networkPolicy={"enable": True, "egressTo": [{"ipBlock": {"cidr": "ten"}}]})
+    async with asyncio.timeout(10):
+        while "spec.egress[1].to[0].ipBlock.cidr" not in live.trouble():
+            await asyncio.sleep(0.05)
+    assert live.trouble().startswith("NetworkPolicy default/g-c: ")
+
+
+async def test_another_class_of_load_balancers_means_another_service(live: Live) -> None:
+    live.plan(service={"loadBalancerClass": "example.com/a"})
+    before = await live.until(SERVICES, bool)
+    live.plan(service={"loadBalancerClass": "example.com/b"})
+    after = await live.until(
+        SERVICES, lambda found: found and found["spec"]["loadBalancerClass"] == "example.com/b"
+    )
+    assert before["metadata"]["uid"] != after["metadata"]["uid"]
+
+
+async def test_a_patch_that_cannot_be_applied_is_told_and_changes_nothing(live: Live) -> None:
+    live.plan()
+    before = await live.until(DEPLOYMENTS, bool)
+    patch = {"type": "JSONPatch", "value": [{"op": "remove", "path": "/spec/nothing"}]}
+    live.plan(deployment={"patches": [patch], "replicas": 4})
+    async with asyncio.timeout(10):
+        while "patches[0]" not in live.trouble():
+            await asyncio.sleep(0.05)
+    assert (await live.get(DEPLOYMENTS)) == before
+    live.plan(deployment={"replicas": 4})
+    await live.until(DEPLOYMENTS, lambda found: found["spec"]["replicas"] == 4)
+    async with asyncio.timeout(10):
+        while live.trouble():
+            await asyncio.sleep(0.05)
+
+
+async def test_what_refuses_the_api_server_is_told_in_its_words(live: Live) -> None:
+    live.plan(deployment={"pod": {"tolerations": [{"operator": 7}]}})
+    async with asyncio.timeout(10):
+        while not live.trouble():
+            await asyncio.sleep(0.05)
+    assert "tolerations" in live.trouble()
+
+
+async def test_a_gateway_waits_and_keeps_what_it_has(live: Live) -> None:
+    live.plan()
+    before = await live.until(DEPLOYMENTS, bool)
+    live.plan(waiting="waiting for parameters: DataPlane default/later not found")
+    async with asyncio.timeout(10):
+        while "later" not in live.trouble():
+            await asyncio.sleep(0.05)
+    assert (await live.get(DEPLOYMENTS)) == before
+
+
+async def test_secrets_are_copied_follow_their_source_and_go_with_it(live: Live) -> None:
+    source = Source.parse("pull=default/registry")
+    raw = {"metadata": {"name": "registry"}, "type": "example.com/x", "data": {"a": "MQ=="}}
+
+    def told(found: Any) -> tuple[CopiedSecret, ...]:
+        return read_all([source], lambda _: found)
+
+    live.provisioning.set_copied_secrets(told(raw))
+    live.plan()
+
+    async def copy() -> Any:
+        return await live.get(SECRETS, "g-c-registry")
+
+    async with asyncio.timeout(10):
+        while not (found := await copy()):
+            await asyncio.sleep(0.05)
+    assert found["data"] == {"a": "MQ=="}
+    assert found["type"] == "example.com/x"
+    spec = (await live.until(DEPLOYMENTS, bool))["spec"]["template"]["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "g-c-registry"}]
+    live.provisioning.set_copied_secrets(told({**raw, "data": {"b": "Mg=="}}))
+    async with asyncio.timeout(10):
+        while (await copy())["data"] != {"b": "Mg=="}:
+            await asyncio.sleep(0.05)
+    live.provisioning.set_copied_secrets(())
+    async with asyncio.timeout(10):
+        while await copy() is not None:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("text", ["pull=registry", "nothing=ns/name", "pull=a/b/c", "ns/name"])
+def test_sources_are_named_by_use_and_place(text: str) -> None:
+    with pytest.raises(ValueError):
+        Source.parse(text)

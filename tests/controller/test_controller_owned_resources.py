@@ -1,0 +1,165 @@
+"""Owned objects: created, repaired, with status, and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.inprocess import Server
+from fakes.installation import until
+from fakes.upstream_worlds import spec
+from gatehouse.apis import resources
+from gatehouse.compiler.frontends.upstream_cluster import Allocation
+from gatehouse.compiler.frontends.upstream_cluster.flow_control import LimitAllocation
+from gatehouse.compiler.ir.kube_apiserver import InFlight
+from gatehouse.controller.compilation import CompileResult
+from gatehouse.controller.owned_resources import OwnedResources
+from gatehouse.incremental.query import Key
+from gatehouse.incremental.table import Table
+from gatehouse.kube import client as kube
+from gatehouse.kube.informer import Informer
+from gatehouse.standalone.state_directory import State
+
+Object = dict[str, Any]
+
+A = "a.example"
+STATE, INSTANCE = f"{A}.state", f"{A}.ns.p"
+LIMITS = resources.RATE_LIMIT_CONDITIONS
+WATCHED = (LIMITS, resources.UPSTREAM_CLUSTERS)
+
+
+def found(most: int, *data_planes: str, name: str = A) -> CompileResult:
+    """Return a compile result in which a cluster's limit is divided among data planes."""
+    limit = LimitAllocation("s", "globalAllocate", InFlight(most), InFlight(most // 2))
+    made = Allocation((limit,), tuple(("ns", each) for each in data_planes))
+    key: Key = ("UpstreamCluster", "", name)
+    return CompileResult(allocations=Table({key: made}))
+
+
+NOTHING = CompileResult()
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
+    server = Server(State(tmp_path / "s"))
+    async with server.running(), server.client() as made:
+        for name in (A, "b.example"):
+            await cluster(made, name)
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def running(client: kube.Client) -> AsyncIterator[OwnedResources]:
+    informers: dict[resources.Resource, Informer] = {}
+    made = OwnedResources(client, lambda resource: informers[resource].objects)
+    for each in WATCHED:
+        informers[each] = Informer(client, each, on_changes=made.on_changes)
+    runs = [each.run() for each in informers.values()]
+    tasks = [asyncio.create_task(each) for each in (*runs, made.run())]
+    for informer in informers.values():
+        await informer.synced.wait()
+    yield made
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def keeping(client: kube.Client) -> AsyncIterator[OwnedResources]:
+    async with running(client) as made:
+        yield made
+
+
+async def cluster(client: kube.Client, name: str) -> Object:
+    head = {"apiVersion": resources.UPSTREAM_CLUSTERS.api_version, "kind": "UpstreamCluster"}
+    body = {**head, "metadata": {"name": name}, "spec": spec()}
+    return await client.create(resources.UPSTREAM_CLUSTERS, body)
+
+
+async def names(client: kube.Client) -> set[str]:
+    return {each["metadata"]["name"] for each in (await client.list(LIMITS)).items}
+
+
+async def most(client: kube.Client, name: str, where: str = "spec") -> int | None:
+    """Return the only limit in the status of an object."""
+    fields = {"spec": "limitItemConfigurations", "status": "limitItemStatuses"}
+    try:
+        said = (await client.get(LIMITS, name)).get(where) or {}
+    except kube.NotFound:
+        return None
+    items = said.get(fields[where]) or [{}]
+    return (items[0].get("maxRequestsInflight") or {}).get("max")
+
+
+async def test_they_are_made_follow_and_go(client: kube.Client, keeping: OwnedResources) -> None:
+    owner = await client.get(resources.UPSTREAM_CLUSTERS, A)
+
+    async def is_told(whole: int, given: int, share: int) -> bool:
+        told = [await most(client, STATE), await most(client, STATE, "status")]
+        return [*told, await most(client, INSTANCE)] == [whole, given, share]
+
+    keeping.follow(found(10, "p", "q"))
+    await until(lambda: is_told(10, 10, 5))
+    made = await client.get(LIMITS, INSTANCE)
+    (reference,) = made["metadata"]["ownerReferences"]
+    assert (reference["kind"], reference["uid"]) == ("UpstreamCluster", owner["metadata"]["uid"])
+    keeping.follow(found(8, "p"))
+    await until(lambda: is_told(8, 4, 4))
+    assert await names(client) == {STATE, INSTANCE}
+    keeping.follow(NOTHING)
+    await until(lambda: _are(client, set()))
+
+
+async def _are(client: kube.Client, wanted: set[str]) -> bool:
+    return await names(client) == wanted
+
+
+async def test_what_somebody_changes_or_deletes_is_mended(
+    client: kube.Client, keeping: OwnedResources
+) -> None:
+    keeping.follow(found(10, "p"))
+    await until(lambda: _says(client, STATE, "status", 5))
+    raw = await client.get(LIMITS, STATE)
+    raw["status"]["limitItemStatuses"][0]["maxRequestsInflight"]["max"] = 99
+    await client.update_status(LIMITS, raw)
+    await until(lambda: _says(client, STATE, "status", 5))
+    limits = {"limitItemConfigurations": [{"name": "s", "maxRequestsInflight": {"max": 77}}]}
+    await client.patch(LIMITS, INSTANCE, {"spec": limits})
+    await until(lambda: _says(client, INSTANCE, "spec", 5))
+    await client.delete(LIMITS, INSTANCE)
+    await until(lambda: _says(client, INSTANCE, "spec", 5))
+
+
+async def _says(client: kube.Client, name: str, where: str, number: int) -> bool:
+    return await most(client, name, where) == number
+
+
+async def test_they_go_with_their_cluster(client: kube.Client, keeping: OwnedResources) -> None:
+    keeping.follow(found(10, "p"))
+    await until(lambda: _are(client, {STATE, INSTANCE}))
+    await client.delete(resources.UPSTREAM_CLUSTERS, A)
+    keeping.follow(NOTHING)
+    await until(lambda: _are(client, set()))
+
+
+async def test_what_is_left_of_an_earlier_controller_goes_and_that_of_others_stays(
+    client: kube.Client,
+) -> None:
+    async with running(client) as earlier:
+        earlier.follow(found(10, "old"))
+        await until(lambda: _are(client, {STATE, f"{A}.ns.old"}))
+    head = {"apiVersion": LIMITS.api_version, "kind": LIMITS.kind}
+    theirs = {**head, "metadata": {"name": "b.example.state"}, "spec": {"upstreamCluster": "x"}}
+    await client.create(LIMITS, theirs)
+    async with running(client) as later:
+        # Nothing goes before it is known what is wanted.
+        await asyncio.sleep(0.2)
+        assert await names(client) == {STATE, f"{A}.ns.old", "b.example.state"}
+        later.follow(found(10, name="b.example"))
+        await until(lambda: _are(client, {"b.example.state"}))
+    assert (await client.get(LIMITS, "b.example.state"))["spec"] == {"upstreamCluster": "x"}

@@ -1,0 +1,132 @@
+"""Periodic fetches of URLs, which keep the last result when a fetch fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fakes.key_server import KeyServer, key_server
+from gatehouse.compiler.frontends.gateway_api import Fetch, Fetched
+from gatehouse.controller import url_fetcher
+from gatehouse.controller.url_fetcher import MAX_BYTES, Fetcher
+
+
+class Told:
+    """Results reported by a fetcher, with a way to wait for them."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[Fetch, Fetched | None]] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, fetch: Fetch, found: Fetched | None) -> None:
+        self.all.append((fetch, found))
+        self._news.set()
+
+    async def next(self) -> Fetched | None:
+        async with asyncio.timeout(10):
+            await self._news.wait()
+        self._news.clear()
+        return self.all[-1][1]
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[KeyServer]:
+    async with key_server(tmp_path / "pki") as found:
+        yield found
+
+
+@pytest.fixture
+async def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+async def fetcher(told: Told, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fetcher]:
+    monkeypatch.setattr(url_fetcher, "FIRST_RETRY", 0.01)
+    found = Fetcher(told)
+    yield found
+    await found.close()
+
+
+async def asked(server: KeyServer, more: int) -> None:
+    wanted = len(server.asked) + more
+    async with asyncio.timeout(10):
+        while len(server.asked) < wanted:
+            await asyncio.sleep(0.01)
+
+
+async def test_it_is_fetched_again_and_told_when_it_changed(
+    server: KeyServer, fetcher: Fetcher, told: Told
+) -> None:
+    server.serve(b"first")
+    fetcher.set_desired([Fetch(server.url, server.authority, every=0.05)])
+    assert await told.next() == Fetched(server.body)
+    await asked(server, 3)
+    assert len(told.all) == 1
+    assert [status for status, _ in server.asked[:3]] == [200, 304, 304]
+    server.serve(b"second")
+    assert await told.next() == Fetched(server.body)
+
+
+async def test_what_was_fetched_stays_while_the_server_is_away(
+    server: KeyServer, fetcher: Fetcher, told: Told
+) -> None:
+    server.serve(b"first")
+    fetcher.set_desired([Fetch(server.url, server.authority, every=0.02)])
+    first = await told.next()
+    server.status = 503
+    await asked(server, 3)
+    assert told.all[-1][1] is first
+    server.serve(b"second")
+    server.status = 200
+    assert await told.next() == Fetched(server.body)
+
+
+@pytest.mark.parametrize("status", [302, 404, 500])
+async def test_what_cannot_be_fetched_is_told_and_tried_again(
+    status: int, server: KeyServer, fetcher: Fetcher, told: Told
+) -> None:
+    server.status = status
+    fetcher.set_desired([Fetch(server.url, server.authority)])
+    assert await told.next() == Fetched(problem=f"HTTP status {status}")
+    server.serve(b"later")
+    server.status = 200
+    assert await told.next() == Fetched(server.body)
+
+
+async def test_an_answer_without_end_is_not_taken(
+    server: KeyServer, fetcher: Fetcher, told: Told
+) -> None:
+    server.body = b"x" * (MAX_BYTES + 1)
+    fetcher.set_desired([Fetch(server.url, server.authority)])
+    assert await told.next() == Fetched(problem=f"response is larger than {MAX_BYTES} bytes")
+
+
+async def test_a_server_that_nobody_vouches_for_is_not_believed(
+    server: KeyServer, fetcher: Fetcher, told: Told
+) -> None:
+    server.serve(b"first")
+    fetcher.set_desired([Fetch(server.url)])
+    found = await told.next()
+    assert found is not None
+    assert "certificate" in found.problem
+    assert server.asked == []
+
+
+async def test_what_is_not_wanted_any_more_is_forgotten(
+    server: KeyServer, fetcher: Fetcher, told: Told
+) -> None:
+    server.serve(b"first")
+    often, seldom = (Fetch(server.url, server.authority, every) for every in (0.05, 60.0))
+    fetcher.set_desired([often])
+    await told.next()
+    fetcher.set_desired([seldom])
+    assert await told.next() == Fetched(server.body)
+    fetcher.set_desired([])
+    assert await told.next() is None
+    before = len(server.asked)
+    await asyncio.sleep(0.2)
+    assert len(server.asked) == before

@@ -1,0 +1,153 @@
+"""State and messages of a relay, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.envoy_model import made
+from fakes.relay_chain import Chain, settled, versions
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, ResourceSet
+from gatehouse.dataplane.xds.subscription import UNKNOWN_VERSION
+
+
+def test_names_that_came_and_went_are_not_remembered() -> None:
+    chain = settled(
+        *(ResourceSet([made(CLUSTER, f"c{n}", "one")]) for n in range(20)), ResourceSet()
+    )
+    assert chain.relay._cache.publication._absent == {(CLUSTER, "*"), (LISTENER, "*")}
+    assert not any(chain.relay._cache.open.values())
+
+
+def asked(chain: Chain) -> dict[str, dict[str, str]]:
+    """Versions that the relay says it has, when it connects."""
+    chain.relay.connected()
+    return {ask.type_url: dict(ask.initial_resource_versions) for ask in chain.relay.requests}
+
+
+GOOD, BAD = made(CLUSTER, "a", "one"), made(CLUSTER, "a", "bad")
+
+
+def test_what_envoy_refused_is_held_as_it_was_before() -> None:
+    chain = settled(ResourceSet([GOOD]), ResourceSet([BAD]))
+    chain.start_envoy()
+    chain.finish()
+    assert chain.envoy.has[CLUSTER] == {"a": (GOOD.version, "one")}
+    assert chain.kept == ResourceSet([GOOD])
+    assert asked(chain)[CLUSTER] == {"a": GOOD.version}
+
+
+def test_what_envoy_refused_and_never_had_is_not_held() -> None:
+    chain = settled(ResourceSet([BAD]))
+    assert chain.relay.resource_count == 0
+    assert asked(chain)[CLUSTER] == {}
+
+
+def test_what_envoy_has_not_accepted_yet_is_not_said_to_be_there() -> None:
+    chain = settled(ResourceSet([GOOD]))
+    chain.publish(ResourceSet([made(CLUSTER, "a", "two")]))
+    while chain.server_to_relay() or chain.relay_hears():
+        pass
+    assert asked(chain)[CLUSTER] == {"a": UNKNOWN_VERSION}
+
+
+def test_the_control_plane_is_answered_when_envoy_has_answered() -> None:
+    chain = settled(ResourceSet([GOOD]))
+    chain.publish(ResourceSet([made(CLUSTER, "a", "two")]))
+    chain.server_to_relay()
+    chain.relay_hears()
+    chain.relay_to_envoy()
+    assert not chain.relay.requests
+    chain.envoy_handles()
+    chain.envoy.time_out()
+    while chain.envoy_to_relay():
+        pass
+    answers = [ask for ask in chain.relay.requests if ask.response_nonce]
+    assert [ask.type_url for ask in answers] == [CLUSTER]
+    assert not answers[0].HasField("error_detail")
+
+
+def test_an_envoy_that_refuses_what_was_taken_before_has_the_control_plane_asked_anew() -> None:
+    chain = Chain()
+    chain.kept = ResourceSet([BAD])
+    chain.start_relay()
+    chain.publish(ResourceSet([BAD]))
+    while chain.relay.node is None:
+        chain.envoy_to_relay()
+    chain.connect_relay()
+    chain.finish()
+    assert chain.server is not None
+    assert [each.resource for each in chain.server.conversation.refused()] == [BAD]
+    assert chain.kept == ResourceSet()
+
+
+def test_what_envoy_wants_no_more_is_not_asked_for_any_more() -> None:
+    pair = [GOOD, made(ENDPOINTS, "a", "one")]
+    chain = settled(ResourceSet(pair), ResourceSet([pair[1]]))
+    assert chain.relay.resource_count == 0
+    assert chain.server is not None
+    subscription = chain.server.conversation.subscription(ENDPOINTS)
+    assert subscription is not None
+    assert subscription.names == set()
+
+
+def test_an_envoy_that_went_on_is_told_nothing_before_the_control_plane_has_spoken() -> None:
+    chain = settled(ResourceSet([GOOD]))
+    newer = made(CLUSTER, "a", "two")
+    chain.publish(ResourceSet([newer]))
+    older = chain.kept
+    chain.finish()
+    chain.kept = older
+    chain.start_relay()
+    while chain.envoy_to_relay() or chain.relay_to_envoy() or chain.envoy_handles():
+        pass
+    assert chain.envoy.has[CLUSTER] == {"a": (newer.version, "two")}
+    chain.connect_relay()
+    chain.finish()
+    assert chain.envoy.has[CLUSTER] == {"a": (newer.version, "two")}
+    assert chain.kept == ResourceSet([newer])
+
+
+@pytest.mark.parametrize("type_url", [CLUSTER, ENDPOINTS, LISTENER, ROUTES])
+def test_what_is_newer_than_the_disk_is_left_alone_and_delays_nothing(type_url: str) -> None:
+    world = {
+        CLUSTER: made(CLUSTER, "a", "one"),
+        ENDPOINTS: made(ENDPOINTS, "a", "one"),
+        LISTENER: made(LISTENER, "l", "routes|one"),
+        ROUTES: made(ROUTES, "routes", "a|one"),
+    }
+    old = world[type_url]
+    newer = made(type_url, old.name, old.body.decode().replace("one", "two"))
+    chain = settled(ResourceSet(world.values()))
+    older = chain.kept
+    chain.publish(ResourceSet((world | {type_url: newer}).values()))
+    chain.finish()
+    chain.kept = older
+    chain.start_relay()
+    while chain.step() or chain.wait():
+        assert chain.envoy.has[type_url][old.name][0] == newer.version
+    assert chain.kept == older
+    added = made(CLUSTER, "b", "one")
+    chain.publish(ResourceSet([*(world | {type_url: newer}).values(), added]))
+    chain.connect_relay()
+    while chain.step():
+        assert chain.envoy.has[type_url][old.name][0] == newer.version
+        chain.envoy.time_out()
+    assert chain.envoy.has[CLUSTER]["b"][0] == added.version
+    assert versions(chain.kept) == chain.taken()
+
+
+def test_a_first_word_in_pieces_takes_nothing_away_that_the_next_piece_has() -> None:
+    many = ResourceSet([made(CLUSTER, f"c{n}", "x" * 300_000) for n in range(8)])
+    chain = settled(many)
+    before = dict(chain.envoy.has[CLUSTER])
+    chain.kept = ResourceSet()
+    chain.start_relay()
+    for _ in range(1000):
+        if not chain.step():
+            break
+        if chain.relay.node is not None and chain.server is None:
+            chain.connect_relay()
+        assert chain.envoy.has[CLUSTER] == before
+    chain.finish()
+    assert chain.envoy.has[CLUSTER] == before
+    assert chain.kept == many

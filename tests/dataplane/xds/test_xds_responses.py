@@ -1,0 +1,514 @@
+"""Content and order of the responses to one client."""
+
+from __future__ import annotations
+
+import pytest
+from envoy.config.core.v3 import base_pb2
+from envoy.service.discovery.v3 import discovery_pb2
+
+from fakes.envoy_model import made
+from gatehouse.dataplane.xds import delta, sotw
+from gatehouse.dataplane.xds.ads_session import (
+    CLUSTER_WARMING_SECONDS,
+    AdsSession,
+    Request,
+    Response,
+)
+from gatehouse.dataplane.xds.nacks import MESSAGE_MAX, Nack, reasons_in
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    ROUTES,
+    SECRET,
+    Resource,
+    ResourceSet,
+)
+from gatehouse.dataplane.xds.snapshot_cache import REMEMBERED_CHANGES, SnapshotCache
+from gatehouse.dataplane.xds.subscription import RESPONSE_BYTES
+
+A, B = made(CLUSTER, "a", "one"), made(CLUSTER, "b", "one")
+A2 = made(CLUSTER, "a", "two")
+
+
+class Client:
+    """Says things to a conversation about a publication."""
+
+    def __init__(self, *resources: Resource) -> None:
+        self.publication = SnapshotCache()
+        self.publish(*resources)
+        self.conversation = AdsSession(self.publication)
+
+    def publish(self, *resources: Resource) -> None:
+        self.publication.publish(ResourceSet(resources))
+
+    def ask(self, type_url: str, *names: str, **more: object) -> None:
+        self.conversation.receive(Request(type_url, subscribe=names, **more))  # type: ignore[arg-type]
+
+    def hears(self) -> tuple[list[str], list[str]]:
+        """Names of resources, and names of what is removed, in the next response."""
+        self.last = self.conversation.next()
+        if self.last is None:
+            return [], []
+        return [each.name for each in self.last.resources], list(self.last.removed)
+
+    def accept(self) -> None:
+        assert self.last is not None
+        self.conversation.receive(Request(self.last.type_url, nonce=self.last.nonce))
+
+    def refuse(self, message: str, **reasons: str) -> None:
+        assert self.last is not None
+        refusal = Nack(message, reasons)
+        self.conversation.receive(
+            Request(self.last.type_url, nonce=self.last.nonce, refusal=refusal)
+        )
+
+    def reasons(self) -> dict[str, str]:
+        return {each.resource.name: each.reason for each in self.conversation.refused()}
+
+
+def test_a_first_request_without_names_asks_for_everything() -> None:
+    client = Client(A, B)
+    client.ask(CLUSTER)
+    assert client.hears() == (["a", "b"], [])
+
+
+def test_of_what_is_known_by_name_it_asks_for_nothing() -> None:
+    client = Client(made(ENDPOINTS, "a", "one"))
+    client.ask(ENDPOINTS)
+    assert client.hears() == ([], [])
+    client.ask(ENDPOINTS, "a")
+    assert client.hears() == (["a"], [])
+
+
+def test_an_asterisk_among_names_asks_for_everything() -> None:
+    client = Client(made(ENDPOINTS, "a", "one"), made(ENDPOINTS, "b", "one"))
+    client.ask(ENDPOINTS, "*", "b")
+    assert sorted(client.hears()[0]) == ["a", "b"]
+
+
+def test_who_takes_the_asterisk_back_keeps_what_it_named() -> None:
+    client = Client(A, B)
+    client.ask(CLUSTER, "*", "b")
+    client.hears()
+    client.accept()
+    client.conversation.receive(Request(CLUSTER, unsubscribe=("*",)))
+    client.publish(A2, made(CLUSTER, "b", "two"))
+    assert client.hears() == (["b"], [])
+
+
+def test_who_takes_a_name_back_hears_no_more_of_it() -> None:
+    client = Client(made(ENDPOINTS, "a", "one"))
+    client.ask(ENDPOINTS, "a")
+    client.hears()
+    client.accept()
+    client.conversation.receive(Request(ENDPOINTS, unsubscribe=("a",)))
+    client.publish(made(ENDPOINTS, "a", "two"))
+    assert client.hears() == ([], [])
+
+
+def test_a_name_taken_back_that_the_asterisk_covers_is_told_anew() -> None:
+    client = Client(A)
+    client.ask(CLUSTER, "*", "a")
+    client.hears()
+    client.accept()
+    client.conversation.receive(Request(CLUSTER, unsubscribe=("a",)))
+    assert client.hears() == (["a"], [])
+
+
+def test_who_asks_again_is_told_again() -> None:
+    client = Client(made(SECRET, "a", "one"))
+    client.ask(SECRET, "a")
+    client.hears()
+    client.ask(SECRET, "a")
+    assert client.conversation.next() is None, "one response at a time"
+    client.accept()
+    assert client.hears() == (["a"], [])
+
+
+def test_a_name_that_does_not_exist_is_told_to_be_missing_once() -> None:
+    client = Client(A)
+    client.ask(ENDPOINTS, "x")
+    assert client.hears() == ([], ["x"])
+    client.accept()
+    assert client.hears() == ([], [])
+    client.publish(A, made(ENDPOINTS, "x", "one"))
+    assert client.hears() == (["x"], [])
+
+
+def test_nothing_is_said_before_something_is_published_nor_after_it_was_withdrawn() -> None:
+    publication = SnapshotCache()
+    conversation = AdsSession(publication)
+    conversation.receive(Request(CLUSTER, versions={"a": A.version}))
+    assert conversation.next() is None
+    publication.publish(ResourceSet([A, B]))
+    assert conversation.next() is not None
+    publication.withdraw()
+    conversation.receive(Request(CLUSTER, nonce="1"))
+    conversation.receive(Request(LISTENER))
+    assert conversation.next() is None
+
+
+def test_that_there_is_nothing_is_said_once() -> None:
+    client = Client()
+    client.ask(CLUSTER)
+    assert client.hears() == ([], [])
+    assert client.last == Response(CLUSTER, "1")
+    client.accept()
+    assert client.conversation.next() is None
+
+
+def test_who_comes_back_hears_only_of_differences() -> None:
+    client = Client(A2, B)
+    versions = {"a": A.version, "b": B.version, "gone": "some version"}
+    client.ask(CLUSTER, "*", versions=versions)
+    client.ask(LISTENER)
+    assert client.hears() == (["a"], [])
+    client.accept()
+    assert client.hears() == ([], [])
+    assert client.last == Response(LISTENER, "2")
+    client.accept()
+    assert client.hears() == ([], ["gone"])
+
+
+def test_an_answer_to_another_response_than_the_last_says_nothing() -> None:
+    client = Client(A)
+    client.ask(CLUSTER)
+    client.hears()
+    client.conversation.receive(Request(CLUSTER, nonce="7"))
+    client.publish(A2)
+    assert client.conversation.next() is None
+    assert client.conversation.confirmed == ""
+
+
+def test_what_is_published_meanwhile_is_told_as_one_change() -> None:
+    client = Client(A)
+    client.ask(CLUSTER)
+    client.ask(LISTENER)
+    client.hears()
+    for text in ("two", "three", "four"):
+        client.publish(made(CLUSTER, "a", text), B)
+    client.accept()
+    assert sorted(client.hears()[0]) == ["a", "b"]
+    assert client.last is not None
+    assert {each.body for each in client.last.resources} == {b"four", b"one"}
+
+
+def test_nobody_hears_that_there_is_nothing_when_there_is_something_by_now() -> None:
+    client = Client()
+    client.ask(CLUSTER)
+    assert client.hears() == ([], [])
+    client.ask(LISTENER)
+    client.publish(made(LISTENER, "l", "one"))
+    client.accept()
+    assert client.hears() == (["l"], [])
+
+
+def test_secrets_that_come_late_do_not_wait_for_their_clusters() -> None:
+    client = Client(A)
+    client.ask(CLUSTER)
+    client.hears()
+    client.ask(SECRET, "s")
+    assert client.hears() == ([], ["s"])
+    client.accept()
+    client.publish(A, made(SECRET, "s", "one"), made(SECRET, "other", "one"))
+    assert client.hears() == (["s"], [])
+
+
+def test_a_large_response_is_divided() -> None:
+    many = [made(CLUSTER, f"c{n}", "x" * (RESPONSE_BYTES // 2)) for n in range(7)]
+    client = Client(*many)
+    client.ask(CLUSTER)
+    told: list[str] = []
+    while names := client.hears()[0]:
+        assert len(names) == 2 or len(told) == 6
+        told += names
+        assert client.conversation.next() is None
+        client.accept()
+    assert told == [each.name for each in many]
+
+
+def test_a_resource_that_is_too_large_by_itself_is_told_by_itself() -> None:
+    client = Client(A, made(CLUSTER, "large", "x" * (2 * RESPONSE_BYTES)), B)
+    client.ask(CLUSTER)
+    for expected in (["a"], ["large"], ["b"]):
+        assert client.hears() == (expected, [])
+        client.accept()
+
+
+def test_routes_wait_for_clusters_and_endpoints_do_not() -> None:
+    listener, routes = made(LISTENER, "l", "routes"), made(ROUTES, "routes", "a")
+    first, second = made(ENDPOINTS, "a", "one"), made(ENDPOINTS, "a", "two")
+    client = Client(A, first, listener, routes)
+    for type_url in (CLUSTER, LISTENER):
+        client.ask(type_url)
+    client.ask(ENDPOINTS, "a")
+    client.ask(ROUTES, "routes")
+    heard = []
+    for _ in range(4):
+        client.hears()
+        assert client.last is not None
+        heard.append(client.last.type_url)
+        client.accept()
+    assert heard == [CLUSTER, ENDPOINTS, LISTENER, ROUTES]
+    client.publish(A, B, first, listener, made(ROUTES, "routes", "a,b"))
+    assert client.hears() == (["b"], [])
+    clusters = client.last
+    client.publish(A, B, second, listener, made(ROUTES, "routes", "a,b"))
+    assert client.hears() == (["a"], [])
+    client.accept()
+    assert client.conversation.next() is None
+    client.last = clusters
+    client.accept()
+    assert client.hears() == (["routes"], [])
+
+
+def test_clusters_that_never_get_warm_do_not_hold_up_routes_for_ever() -> None:
+    listener = made(LISTENER, "l", "routes")
+    client = Client(A, listener)
+    client.ask(CLUSTER)
+    client.ask(LISTENER)
+    client.hears()
+    awaited = client.conversation.deadline
+    assert awaited is not None
+    assert awaited.seconds == CLUSTER_WARMING_SECONDS
+    assert client.conversation.next() is None
+    client.conversation.on_deadline()
+    assert client.hears() == (["l"], [])
+    client.accept()
+    assert client.conversation.next() is None
+    assert client.conversation.confirmed == ""
+    assert client.conversation.deadline is None
+
+
+def test_what_goes_goes_after_what_used_it() -> None:
+    client = Client(A, made(LISTENER, "l", "routes"))
+    client.ask(CLUSTER)
+    client.ask(LISTENER)
+    for _ in range(2):
+        client.hears()
+        client.accept()
+    client.publish(B)
+    assert client.hears() == (["b"], [])
+    client.accept()
+    assert client.hears() == ([], ["l"])
+    assert client.conversation.next() is None
+    client.accept()
+    assert client.hears() == ([], ["a"])
+    client.accept()
+    assert client.conversation.next() is None
+    assert client.conversation.confirmed == ResourceSet([B]).version
+
+
+def test_what_is_refused_is_not_told_again_before_it_changes() -> None:
+    client = Client(A, B)
+    client.ask(CLUSTER)
+    client.hears()
+    client.refuse("Error adding/updating cluster(s) a: it is bad")
+    assert client.reasons() == {"a": "it is bad"}
+    assert client.hears() == (["b"], []), "it may not have been applied"
+    client.accept()
+    client.publish(A, made(CLUSTER, "b", "two"))
+    assert client.hears() == (["b"], [])
+    client.accept()
+    assert client.hears() == ([], [])
+    client.publish(A2, made(CLUSTER, "b", "two"))
+    assert client.hears() == (["a"], [])
+    client.accept()
+    assert client.reasons() == {}
+
+
+def test_what_was_refused_and_is_as_it_was_before_is_not_refused_any_more() -> None:
+    client = Client(A)
+    client.ask(CLUSTER)
+    client.hears()
+    client.accept()
+    client.publish(A2)
+    client.hears()
+    client.refuse("no")
+    assert client.reasons() == {"a": "no"}
+    assert client.conversation.next() is None
+    assert client.conversation.confirmed == ResourceSet([A2]).version
+    client.publish(A)
+    assert client.conversation.next() is None
+    assert client.reasons() == {}
+    assert client.conversation.confirmed == ResourceSet([A]).version
+
+
+def test_a_refusal_without_names_is_narrowed_down_by_halves() -> None:
+    client = Client(*(made(CLUSTER, f"c{n}", "one") for n in range(1000)))
+    client.ask(CLUSTER)
+    asked = 0
+    while (names := client.hears()[0]) or asked == 0:
+        asked += 1
+        if {"c123", "c700"} & set(names):
+            client.refuse("something is wrong")
+        else:
+            client.accept()
+    assert client.reasons() == {"c123": "something is wrong", "c700": "something is wrong"}
+    assert asked < 50
+    subscription = client.conversation.subscription(CLUSTER)
+    assert subscription is not None
+    assert len(subscription.known) == 998
+
+
+def test_a_relay_that_tells_reasons_has_applied_all_else() -> None:
+    client = Client(A, B)
+    client.ask(CLUSTER)
+    client.hears()
+    client.refuse("a: it is bad", a="it is bad")
+    assert client.reasons() == {"a": "it is bad"}
+    assert client.conversation.next() is None
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Error adding/updating cluster(s) a: wrong", {"a": "wrong"}),
+        ("Error adding/updating cluster(s) a: no, b: x, y", {"a": "no", "b": "x, y"}),
+        ("Error adding/updating listener(s) b: wrong\nmore: of it\n", {"b": "wrong\nmore: of it"}),
+        ("Error adding/updating cluster(s) c: mentions a: and b", {}),
+        ("Proto constraint validation failed: a: b", {}),
+        ("a: wrong", {}),
+    ],
+)
+def test_only_what_stands_where_names_stand_is_blamed(
+    message: str, expected: dict[str, str]
+) -> None:
+    assert reasons_in(message, ["a", "b"]) == expected
+
+
+def test_a_long_reason_is_shortened() -> None:
+    (reason,) = reasons_in(f"Error adding/updating cluster(s) a: {'x' * 10_000}", ["a"]).values()
+    assert len(reason) == MESSAGE_MAX
+
+
+def test_a_reason_never_quotes_a_secret() -> None:
+    client = Client(made(SECRET, "s", "one"))
+    client.ask(SECRET, "s")
+    client.hears()
+    client.refuse('Proto constraint validation failed: name: "s" tls_certificate { private_key')
+    assert client.reasons() == {
+        "s": 'Proto constraint validation failed: name: "s" tls_certificate'
+    }
+
+
+def test_a_refusal_with_reasons_reads_as_it_was_written() -> None:
+    refusal = Nack("a: one\nb: two", {"a": "one", "b": "two"})
+    assert delta.refusal_of(delta.status_of(refusal)) == refusal
+
+
+def test_a_response_is_what_the_library_would_write() -> None:
+    secret = made(SECRET, "ü", "text")
+    written = delta.write(Response(SECRET, "3", (secret,), ("x", "y")), "version")
+    read = discovery_pb2.DeltaDiscoveryResponse.FromString(written)
+    assert (read.type_url, read.nonce, read.system_version_info) == (SECRET, "3", "version")
+    assert list(read.removed_resources) == ["x", "y"]
+    (resource,) = read.resources
+    assert (resource.name, resource.version) == ("ü", secret.version)
+    assert (resource.resource.type_url, resource.resource.value) == (SECRET, b"text")
+
+
+def test_a_client_says_what_it_is() -> None:
+    node = base_pb2.Node(user_agent_name="envoy", client_features=["f"])
+    node.user_agent_build_version.version.major_number = 1
+    node.user_agent_build_version.version.minor_number = 40
+    node.extensions.add(name="b")
+    node.extensions.add(name="a")
+    said = delta.node_info(node)
+    assert said == delta.NodeInfo("envoy/1.40.0", ("a", "b"), frozenset({"f"}))
+
+
+def test_changes_are_found_without_comparing_everything() -> None:
+    publication = SnapshotCache()
+    publication.publish(ResourceSet([A, B]))
+    for n in range(5):
+        publication.publish(ResourceSet([made(CLUSTER, "a", str(n)), B]))
+    assert not publication.publish(ResourceSet([B, made(CLUSTER, "a", "4")]))
+    assert publication.changes_since(4) == {(CLUSTER, "a")}
+    assert publication.changes_since(publication.number) == set()
+    for n in range(REMEMBERED_CHANGES + 1):
+        publication.publish(ResourceSet([A, made(CLUSTER, "b", str(n))]))
+    assert publication.changes_since(4) is None
+
+
+def test_a_changed_set_equals_one_made_anew() -> None:
+    first = ResourceSet([A, B, made(SECRET, "s", "one")])
+    changed = first.changed([A2, made(LISTENER, "l", "one")], [B.key, (ROUTES, "never was")])
+    anew = ResourceSet([A2, made(LISTENER, "l", "one"), made(SECRET, "s", "one")])
+    assert changed == anew
+    assert changed.by_type[SECRET] is first.by_type[SECRET]
+    assert first.differing(changed) == {A.key, B.key, (LISTENER, "l")}
+
+
+class Whole:
+    """A SotW client."""
+
+    def __init__(self, *resources: Resource) -> None:
+        self.publication = SnapshotCache()
+        self.publication.publish(ResourceSet(resources))
+        self.dialogue = sotw.SotwStream(self.publication)
+        self.nonce = ""
+
+    def ask(self, type_url: str, *names: str, error: str = "") -> None:
+        message = discovery_pb2.DiscoveryRequest(
+            type_url=type_url, resource_names=names, response_nonce=self.nonce
+        )
+        if error:
+            message.error_detail.message = error
+        self.dialogue.receive(message)
+
+    def hears(self) -> list[bytes]:
+        message = self.dialogue.next()
+        if message is None:
+            return []
+        response = discovery_pb2.DiscoveryResponse.FromString(message)
+        self.nonce = response.nonce
+        return sorted(each.value for each in response.resources)
+
+
+def test_a_type_told_as_a_whole_is_repeated_with_what_did_not_change() -> None:
+    client = Whole(A, B)
+    client.ask(CLUSTER)
+    assert client.hears() == [b"one", b"one"]
+    client.ask(CLUSTER)
+    client.publication.publish(ResourceSet([A2, B]))
+    assert client.hears() == [b"one", b"two"]
+    client.ask(CLUSTER)
+    client.publication.publish(ResourceSet([A2]))
+    assert client.hears() == [b"two"]
+
+
+def test_of_a_type_told_as_a_whole_what_is_refused_stays_as_it_was() -> None:
+    client = Whole(A, B)
+    client.ask(CLUSTER)
+    client.hears()
+    client.ask(CLUSTER)
+    client.publication.publish(ResourceSet([A2, made(CLUSTER, "b", "three")]))
+    assert client.hears() == [b"three", b"two"]
+    client.ask(CLUSTER, error="Error adding/updating cluster(s) a: no")
+    assert client.hears() == [b"one", b"three"]
+    client.ask(CLUSTER)
+    assert client.hears() == []
+    assert [each.resource for each in client.dialogue.conversation.refused()] == [A2]
+
+
+def test_names_that_a_request_leaves_out_are_not_told_any_more() -> None:
+    one, two = made(ENDPOINTS, "a", "one"), made(ENDPOINTS, "b", "two")
+    client = Whole(one, two)
+    client.ask(ENDPOINTS, "a", "b", "missing")
+    assert client.hears() == [b"one", b"two"]
+    client.ask(ENDPOINTS, "b")
+    client.publication.publish(ResourceSet([made(ENDPOINTS, "a", "x"), made(ENDPOINTS, "b", "y")]))
+    assert client.hears() == [b"y"]
+
+
+def test_a_request_that_answers_an_older_response_is_out_of_date() -> None:
+    client = Whole(made(ENDPOINTS, "a", "one"))
+    client.ask(ENDPOINTS, "a")
+    client.hears()
+    client.nonce = "before"
+    client.ask(ENDPOINTS)
+    subscription = client.dialogue.conversation.subscription(ENDPOINTS)
+    assert subscription is not None
+    assert subscription.names == {"a"}

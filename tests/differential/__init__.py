@@ -1,0 +1,1 @@
+"""Differential tests: NGINX and Envoy against an oracle of Gateway API semantics."""

@@ -1,0 +1,1 @@
+"""Fakes, fixtures and harnesses that several test folders share. No tests are here."""

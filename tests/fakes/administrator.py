@@ -1,0 +1,73 @@
+"""The tools of an administrator: helm and kubectl with the rights of one cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fakes import kubectls
+from fakes.process import environment
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "gatehouse"
+CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
+CACHED = ROOT / ".cache" / "helm" / "helm"
+HELM = str(CACHED) if CACHED.exists() else shutil.which("helm")
+SYSTEM = ("--namespace", "gatehouse-system")
+
+
+class Cluster:
+    """An API server, and an administrator's tools."""
+
+    def __init__(self, kubeconfig: Path, home: Path) -> None:
+        self._kubeconfig = str(kubeconfig)
+        self._home = home
+
+    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*words, "--kubeconfig", self._kubeconfig],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(HOME=str(self._home)),
+        )
+
+    def kubectl(self, *words: str, stdin: str = "") -> str:
+        done = self.run(kubectls.newest(), *words, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def helm(self, *words: str) -> subprocess.CompletedProcess[str]:
+        assert HELM is not None
+        return self.run(HELM, *words)
+
+    def get(self, *words: str) -> Any:
+        return json.loads(self.kubectl("get", *words, "--output", "json"))
+
+    def installed(self) -> set[str]:
+        """Give the names of everything of the chart's in its namespace."""
+        kinds = "deployments,services,serviceaccounts,roles,networkpolicies,cronjobs,jobs"
+        label = "app.kubernetes.io/managed-by=Helm"
+        found = self.get(kinds, *SYSTEM, "--selector", label)["items"]
+        return {f"{each['kind']}/{each['metadata']['name']}" for each in found}
+
+
+def rendered(release: str, *words: str) -> str:
+    """Give what an API server without cert-manager is to take."""
+    assert HELM is not None
+    done = subprocess.run(
+        [HELM, "template", release, str(CHART), "--kube-version", "1.34", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [each for each in yaml.safe_load_all(done.stdout) if each]
+    return yaml.safe_dump_all(
+        each for each in found if not each["apiVersion"].startswith("cert-manager.io/")
+    )

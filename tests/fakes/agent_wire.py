@@ -1,0 +1,181 @@
+"""Agent v3 on the wire and nothing behind it: it does just what a test has it do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc.aio
+
+from fakes.agent_control_plane import ControlPlane
+from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
+
+NGINX_ID = "nginx-1"
+
+Request = command_pb2.ManagementPlaneRequest
+
+_STATUS = common_pb2.CommandResponse.CommandStatus
+_TYPES = command_pb2.InstanceMeta.InstanceType
+
+
+def about(version: str = "1.31.3") -> command_pb2.Resource:
+    """Describe a Pod with one NGINX."""
+    nginx = command_pb2.Instance(
+        instance_meta=command_pb2.InstanceMeta(
+            instance_id=NGINX_ID, instance_type=_TYPES.INSTANCE_TYPE_NGINX, version=version
+        )
+    )
+    return command_pb2.Resource(resource_id="pod", instances=[nginx])
+
+
+def of_the_field(
+    pid: int = 18, conf: str = "/etc/nginx/nginx.conf", *, nginx: bool = True
+) -> command_pb2.Resource:
+    """Describe a Pod as NGINX's own agent does; ``pid``: of NGINX's master, 0 if there is none."""
+    found = about() if nginx else command_pb2.Resource(resource_id="pod")
+    for each in found.instances:
+        each.instance_runtime.process_id = pid
+        each.instance_runtime.config_path = conf
+    agent = found.instances.add()
+    agent.instance_meta.instance_type = _TYPES.INSTANCE_TYPE_AGENT
+    agent.instance_runtime.config_path = "/etc/nginx-agent/nginx-agent.conf"
+    agent.instance_config.agent_config.features.extend(["configuration", "certificates"])
+    return found
+
+
+def answer(correlation: str, error: str = "") -> command_pb2.DataPlaneResponse:
+    """Make the final answer to a request."""
+    status = _STATUS.COMMAND_STATUS_FAILURE if error else _STATUS.COMMAND_STATUS_OK
+    return command_pb2.DataPlaneResponse(
+        message_meta=common_pb2.MessageMeta(
+            message_id=str(uuid.uuid4()), correlation_id=correlation
+        ),
+        command_response=common_pb2.CommandResponse(status=status, error=error),
+    )
+
+
+class WireAgent:
+    """One token's calls."""
+
+    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
+        self._channel = channel
+        self._metadata = (("authorization", token),)
+
+    async def _unary(self, service: str, request: Any, reply: Any) -> Any:
+        name = type(request).__name__.removesuffix("Request")
+        method: Any = self._channel.unary_unary(
+            f"/mpi.v1.{service}/{name}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=reply.FromString,
+        )
+        return await method(request, metadata=self._metadata, timeout=30)
+
+    async def connect(self, version: str = "1.31.3") -> None:
+        """Say which NGINX there is."""
+        request = command_pb2.CreateConnectionRequest(resource=about(version))
+        await self._unary("CommandService", request, command_pb2.CreateConnectionResponse)
+
+    async def say_status(self, version: str = "1.31.3") -> None:
+        """Say it again."""
+        request = command_pb2.UpdateDataPlaneStatusRequest(resource=about(version))
+        await self._unary("CommandService", request, command_pb2.UpdateDataPlaneStatusResponse)
+
+    async def create_connection(self, resource: command_pb2.Resource) -> None:
+        """Make a connection, with this description."""
+        request = command_pb2.CreateConnectionRequest(resource=resource)
+        await self._unary("CommandService", request, command_pb2.CreateConnectionResponse)
+
+    async def update_status(self, resource: command_pb2.Resource) -> None:
+        """Replace the description."""
+        request = command_pb2.UpdateDataPlaneStatusRequest(resource=resource)
+        await self._unary("CommandService", request, command_pb2.UpdateDataPlaneStatusResponse)
+
+    async def update_overview(self, *names: str) -> None:
+        """Report the files that NGINX reads."""
+        files = [files_pb2.File(file_meta=files_pb2.FileMeta(name=name)) for name in names]
+        config = files_pb2.ConfigVersion(instance_id=NGINX_ID, version="its own")
+        overview = files_pb2.FileOverview(
+            files=files, config_version=config, config_path=next(iter(names), "")
+        )
+        request = files_pb2.UpdateOverviewRequest(overview=overview)
+        await self._unary("FileService", request, files_pb2.UpdateOverviewResponse)
+
+    async def get_file(self, about: files_pb2.FileMeta, correlation: str) -> bytes:
+        """Fetch a file as part of what was asked under ``correlation``."""
+        meta = common_pb2.MessageMeta(correlation_id=correlation)
+        request = files_pb2.GetFileRequest(message_meta=meta, file_meta=about)
+        reply = await self._unary("FileService", request, files_pb2.GetFileResponse)
+        content: bytes = reply.contents.contents
+        return content
+
+    async def say_health(
+        self, description: str, status: str = "INSTANCE_HEALTH_STATUS_UNSPECIFIED"
+    ) -> None:
+        """Say how NGINX is."""
+        health = command_pb2.InstanceHealth(
+            instance_id=NGINX_ID,
+            description=description,
+            instance_health_status=status,
+        )
+        request = command_pb2.UpdateDataPlaneHealthRequest(instance_healths=[health])
+        await self._unary("CommandService", request, command_pb2.UpdateDataPlaneHealthResponse)
+
+    async def say_served(self, version: str) -> None:
+        """Say which version is served."""
+        config = files_pb2.ConfigVersion(instance_id=NGINX_ID, version=version)
+        request = files_pb2.UpdateOverviewRequest(
+            overview=files_pb2.FileOverview(config_version=config)
+        )
+        await self._unary("FileService", request, files_pb2.UpdateOverviewResponse)
+
+    def subscribe(self) -> Any:
+        """Open the stream; nothing is read of it, or written to it, but by the caller."""
+        method: Any = self._channel.stream_stream(
+            "/mpi.v1.CommandService/Subscribe",
+            request_serializer=command_pb2.DataPlaneResponse.SerializeToString,
+            response_deserializer=Request.FromString,
+        )
+        return method(metadata=self._metadata)
+
+    @contextlib.asynccontextmanager
+    async def obeying(
+        self, reply: Callable[[str], list[command_pb2.DataPlaneResponse]] = lambda c: [answer(c)]
+    ) -> AsyncIterator[list[str]]:
+        """Answer every request; gives the versions that were asked for so far."""
+        await self.connect()
+        asked: list[str] = []
+        call = self.subscribe()
+
+        async def obey() -> None:
+            while (request := await call.read()) is not grpc.aio.EOF:
+                asked.append(request.config_apply_request.overview.config_version.version)
+                for each in reply(request.message_meta.correlation_id):
+                    await call.write(each)
+
+        task = asyncio.create_task(obey())
+        try:
+            yield asked
+        finally:
+            call.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+_numbers = itertools.count()
+
+
+@contextlib.asynccontextmanager
+async def wire_agent(plane: ControlPlane, token: str) -> AsyncIterator[WireAgent]:
+    """Give one with a connection of its own."""
+    credentials = grpc.ssl_channel_credentials(plane.cert.read_bytes())
+    options = (
+        ("grpc.ssl_target_name_override", "control.plane"),
+        ("grpc.max_receive_message_length", -1),
+        ("gatehouse.test", next(_numbers)),
+    )
+    target = f"127.0.0.1:{plane.port}"
+    async with grpc.aio.secure_channel(target, credentials, options=options) as channel:
+        yield WireAgent(channel, token)

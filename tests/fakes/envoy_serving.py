@@ -1,0 +1,126 @@
+"""Gateways of the IR served by a real Envoy, and backends that say what they saw."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import random
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from differential import echoes
+from fakes import envoys
+from gatehouse.compiler.backends import envoy
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+
+PATIENCE = 30.0
+"""Seconds until something must have happened."""
+
+
+class Served:
+    """An Envoy that serves a gateway, which may change."""
+
+    def __init__(self, running: envoys.Envoy, address: str) -> None:
+        self.address = address
+        self.running = running
+        self.generator = envoy.Generator(envoy.Capabilities())
+        self.generated = envoy.Generated(running.ads.resources)
+
+    async def serve(self, gateway: ir_gateway.Gateway) -> set[tuple[str, str]]:
+        """Serve this from now on; give the keys of the resources that are others than before."""
+        bound = msgspec.structs.replace(gateway, bind_address=self.address)
+        before, self.generated = self.generated, self.generator.generate(bound)
+        self.running.ads.tell(self.generated.resources)
+        async with asyncio.timeout(PATIENCE):
+            await self.running.ads.settled()
+        assert not self.running.ads.refused
+        return self.generated.resources.differing(before.resources)
+
+    async def ask(
+        self, host: str, path: str = "/", *, port: int = 8080, method: str = "GET", **more: Any
+    ) -> tuple[int, dict[str, str], Any]:
+        """Send a request; give status, headers, and what the backend saw (or the text)."""
+        headers = {"Host": host, **more.pop("headers", {})}
+        async with (
+            aiohttp.ClientSession(auto_decompress=False) as session,
+            session.request(
+                method, f"{more.pop('scheme', 'http')}://{self.address}:{port}{path}",
+                headers=headers, allow_redirects=False, **more,
+            ) as answer,
+        ):  # fmt: skip
+            body = await answer.read()
+            seen = msgspec.json.decode(body) if body.startswith(b'{"service"') else body
+            return answer.status, {k.lower(): v for k, v in answer.headers.items()}, seen
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        """Wait for a condition."""
+        async with asyncio.timeout(PATIENCE):
+            while not await holds():
+                await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def serving(gateway: ir_gateway.Gateway, *, drain: int = 600) -> AsyncIterator[Served]:
+    """Serve a gateway for a while, on an address of its own."""
+    address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
+    with tempfile.TemporaryDirectory(prefix="ghe-") as directory:
+        async with envoys.running(Path(directory), drain=drain) as running:
+            served = Served(running, address)
+            await served.serve(gateway)
+            yield served
+
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def listening(answer: Answer) -> AsyncIterator[ir.Endpoint]:
+    """Answer connections, and close all of them in the end."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await answer(reader, writer)
+
+    server = await asyncio.start_server(taken, "127.0.0.1", 0, limit=2**20)
+    async with server:
+        yield ir.Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
+        for writer in writers:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def backend(name: str) -> AsyncIterator[ir.Endpoint]:
+    """Run a backend that says what it saw."""
+    async with listening(functools.partial(echoes.echo, name)) as endpoint:
+        yield endpoint
+
+
+def plain(
+    hosts: Sequence[ir.VirtualHost], clusters: Sequence[ir.Cluster] = (), **more: Any
+) -> ir_gateway.Gateway:
+    """Give a gateway with one port of HTTP."""
+    listener = ir_gateway.Listener(8080, "HTTP", tuple(sorted(hosts, key=lambda h: h.hostname)))
+    return ir_gateway.Gateway("ns/gw", listeners=(listener,), clusters=tuple(clusters), **more)
+
+
+def to(cluster: str, name: str = "ns/r/0/0", path: str = "/", **more: Any) -> ir.Route:
+    """Give a route to a cluster; what is no field of a route is one of its action."""
+    own = {key: more.pop(key) for key in (*more,) if key in ir.Route.__struct_fields__}
+    action = ir.Forward((ir.Backend(cluster),), **more)
+    return ir.Route(name, ir.Match(ir.PathPrefix(path)), action, **own)
+
+
+def host(name: str, *routes: ir.Route, **more: Any) -> ir.VirtualHost:
+    """Give a virtual host."""
+    return ir.VirtualHost(name, routes, **more)

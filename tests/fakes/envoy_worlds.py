@@ -1,0 +1,58 @@
+"""Worlds to publish, at random, and whether an Envoy ended with one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import strategies as st
+
+from fakes.envoy_model import Envoy, made, refusable
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    ROUTES,
+    Resource,
+    ResourceSet,
+)
+
+NAMES = ("a", "b", "c")
+GOOD = st.sampled_from(["one", "two"])
+TEXTS = st.one_of(GOOD, GOOD, GOOD, st.sampled_from(["bad", "bad two", "ugly"]))
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> ResourceSet:
+    """Listeners that lead to clusters that are there; some of it is refused."""
+    clusters = draw(st.dictionaries(st.sampled_from(NAMES), TEXTS, max_size=3))
+    listeners = draw(st.dictionaries(st.sampled_from(["l", "m"]), GOOD, max_size=2))
+    found: list[Resource] = []
+    for name, text in clusters.items():
+        found.append(made(CLUSTER, name, text))
+        if draw(st.booleans()) or draw(st.booleans()):
+            found.append(made(ENDPOINTS, name, draw(TEXTS)))
+    for name, text in listeners.items():
+        found.append(made(LISTENER, name, f"routes-{name}|{text}"))
+        leads = draw(st.lists(st.sampled_from(sorted(clusters)), unique=True)) if clusters else []
+        found.append(made(ROUTES, f"routes-{name}", f"{','.join(leads)}|{text}"))
+    return ResourceSet(found)
+
+
+def check(envoy: Envoy, world: ResourceSet, refused: Iterable[Resource]) -> None:
+    """The client has what is published, less what it refuses."""
+    dismissed = {each.key for each in refused}
+    assert {key for key in dismissed if not refusable(world.by_type[key[0]][key[1]])} == set()
+    for type_url in (CLUSTER, LISTENER):
+        published = world.by_type.get(type_url, {})
+        assert envoy.has[type_url].keys() <= published.keys()
+        for name, each in published.items():
+            if refusable(each):
+                assert each.key in dismissed
+                assert envoy.has[type_url].get(name, ("",))[0] != each.version
+            else:
+                assert envoy.has[type_url][name][0] == each.version
+    for type_url in (ENDPOINTS, ROUTES):
+        for name in envoy._wanted(type_url):
+            found = world.get(type_url, name)
+            if found is not None and not refusable(found):
+                assert envoy.has[type_url][name][0] == found.version

@@ -1,0 +1,87 @@
+"""What is applied for hosted kube-apiservers, and whether kubectl gets there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from fakes.hosting import NODE, Cluster, Place
+from fakes.installation import holds
+from gatehouse.kube import client as kube
+
+Object = dict[str, Any]
+
+NAMES, INSIDE = 443, 8443
+ONE, TWO = ("10.1.2.3", "fd00:1::3"), ("10.1.2.4", "fd00:1::4")
+
+
+def gateway(name: str = "apis", trusted: str = f"{NODE}/32") -> Object:
+    every = {"allowedRoutes": {"namespaces": {"from": "All"}}}
+    names = {"name": "names", "port": NAMES, "protocol": "TLS", "tls": {"mode": "Passthrough"}}
+    inside = {"name": "inside", "port": INSIDE, "protocol": "gatehouse.dev/ProxyProtocol"}
+    annotations = {"gatehouse.dev/trusted-proxies": trusted} if trusted else {}
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+        "spec": {
+            "gatewayClassName": "gatehouse-envoy",
+            "listeners": [names | every, inside | every],
+        },
+    }
+
+
+def served(
+    cluster: Cluster | Place, *gateways: str, address: str = "127.0.0.1", **spec: Any
+) -> list[Object]:
+    """Give the Service of a cluster's kube-apiserver, its endpoints, and the HostedAPIServer."""
+    name, port = cluster.name, {"name": "https", "protocol": "TCP"}
+    meta: Object = {"name": name, "namespace": "default"}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": meta,
+            "spec": {"ports": [port | {"port": 443}]},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": meta | {"labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4",
+            "ports": [port | {"port": cluster.port}],
+            "endpoints": [{"addresses": [address]}],
+        },
+        {
+            "apiVersion": "gatehouse.dev/v1alpha1",
+            "kind": "HostedAPIServer",
+            "metadata": meta,
+            "spec": {
+                "parentRefs": [{"name": each} for each in gateways or ("apis",)],
+                "hosts": [f"api.{name}.test"],
+                "service": {"name": name},
+                "advertiseAddress": cluster.advertised[0],
+                "allowedSources": [],
+                **spec,
+            },
+        },
+    ]
+
+
+async def programmed(client: kube.Client, name: str, *behind: Cluster | Place) -> str:
+    """Wait for a Gateway, and what is behind it; gives its address."""
+    for each in behind:
+        await holds(client, "HostedAPIServer", each.name, "Programmed")
+    found = await holds(client, "Gateway", name, "Programmed")
+    return str(found["addresses"][0]["value"])
+
+
+async def refused(ask: Callable[[], str]) -> bool:
+    """Whether kubectl fails."""
+    return not await reached(ask)
+
+
+async def reached(ask: Callable[[], str]) -> bool:
+    """Whether kubectl gets an answer."""
+    return "failed" not in await asyncio.to_thread(ask)

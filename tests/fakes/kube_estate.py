@@ -1,0 +1,349 @@
+"""Clusters of three kube-apiservers over one etcd, and the people who reach them by a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography import x509
+
+from fakes.authority import Authority
+from fakes.installation import Installation, apply, until
+from fakes.kubectls import Kubectl, newest
+from fakes.process import ApiServer, Etcd
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+from gatehouse.standalone import pki
+from gatehouse.standalone.state_directory import State
+
+Object = dict[str, Any]
+
+PORT = 6443
+GATEWAY = "gatehouse-gateway"
+"""Who the gateway is to the servers."""
+
+IMPERSONATE = {
+    "rules": [
+        {"apiGroups": [""], "resources": ["users", "groups", "serviceaccounts"],
+         "verbs": ["impersonate"]},
+        {"apiGroups": ["authentication.k8s.io"], "verbs": ["impersonate"], "resources": [
+            "uids", "userextras/authentication.kubernetes.io/credential-id",
+            "userextras/authentication.kubernetes.io/node-name",
+            "userextras/authentication.kubernetes.io/node-uid",
+            "userextras/authentication.kubernetes.io/pod-name",
+            "userextras/authentication.kubernetes.io/pod-uid",
+        ]},
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"],
+         "verbs": ["create"]},
+        {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"],
+         "verbs": ["create"]},
+        {"nonResourceURLs": ["/healthz", "/livez", "/readyz"], "verbs": ["get"]},
+    ]
+}  # fmt: skip
+"""What docs/kube-apiservers.md tells users to grant to the gateway."""
+
+KUBERNETES = x509.DNSName("kubernetes")
+"""The name by which the gateway knows servers."""
+
+EVERYTHING = [
+    {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+    {"verbs": ["*"], "nonResourceURLs": ["*"]},
+]
+
+
+def b64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+class Cluster:
+    """Three kube-apiservers with one authority and one storage."""
+
+    def __init__(self, directory: Path, name: str, etcd: Etcd) -> None:
+        directory.mkdir()
+        self.name, self.directory = name, directory
+        self.state = State(directory / "s")
+        storage = f"etcd://{etcd.address}/{name}"
+        self.state.directory.mkdir()
+        self.state.pki.ensure()
+        options = ("--service-account-signing-key-file", str(self.state.pki.token_key))
+        self.servers = [
+            ApiServer(self.state.directory, *options, storage=storage) for _ in range(3)
+        ]
+        self._made = 0
+
+    def start(self) -> None:
+        for number in range(3):
+            self.run(number)
+
+    def run(self, number: int) -> None:
+        """Start one server, and wait until it is ready."""
+        self.servers[number].start(self.directory / f"{number}.log")
+
+    def stop(self) -> None:
+        for each in self.servers:
+            each.stop()
+
+    @property
+    def authority(self) -> bytes:
+        return self.state.pki.ca().cert.read_bytes()
+
+    def certificate(self, user: str, *groups: str) -> pki.Pair:
+        """Issue one to a user."""
+        self._made += 1
+        stem = self.directory / f"user-{self._made}"
+        pair = pki.Pair(stem.with_suffix(".crt"), stem.with_suffix(".key"))
+        leaf = pki.Leaf("user", user, organizations=groups)
+        pki.issue(self.state.pki.ca(), leaf, pair, datetime.now(UTC))
+        return pair
+
+    def prepare(self) -> None:
+        """Grant the gateway what it needs, and give people something to do."""
+        everybody = {"apiGroups": [""], "resources": ["users", "groups"]}
+        helps = {"rules": [{**everybody, "verbs": ["impersonate"]}]}
+        items = [
+            *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+              for name in ("team", "other")),
+            {"apiVersion": "v1", "kind": "ServiceAccount",
+             "metadata": {"name": "bot", "namespace": "team"}},
+            _role("gateway", IMPERSONATE), _role("helpdesk", helps),
+            _bound("gateway", "gateway", _person("User", GATEWAY)),
+            _bound("helpdesk", "helpdesk", _person("Group", "helpdesk")),
+            _bound("alice", "edit", _person("User", "alice"), "team"),
+            _bound("bot", "view",
+                   {"kind": "ServiceAccount", "name": "bot", "namespace": "team"}, "team"),
+        ]  # fmt: skip
+        listed = {"apiVersion": "v1", "kind": "List", "items": items}
+        self.kubectl()("apply", "-f", "-", stdin=listed)
+
+    def kubectl(self) -> Kubectl:
+        """Give the administrator's, past the gateway."""
+        return Kubectl(newest(), self.state.kubeconfig, self.directory, "team")
+
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+def _person(kind: str, name: str) -> Object:
+    return {"apiGroup": RBAC, "kind": kind, "name": name}
+
+
+def _role(name: str, rules: Object) -> Object:
+    head = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole"}
+    return {**head, "metadata": {"name": name}, **rules}
+
+
+def _bound(name: str, role: str, subject: Object, namespace: str = "") -> Object:
+    place = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": {"name": name, **place},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [subject],
+    }
+
+
+class Estate:
+    """Two clusters, the authority of the gateway's hosts, and kubeconfigs for people."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.etcd = Etcd(directory / "etcd")
+        self.clusters = {
+            name: Cluster(directory / name, name, self.etcd) for name in ("a.kube", "b.kube")
+        }
+        self.front = Authority(directory, "front")
+        self.address = ""
+        """Of the gateway."""
+        self.proxy = ""
+        """Where names lead to the gateway, as ``proxy-url`` of kubeconfigs."""
+
+    def start(self) -> None:
+        self.etcd.start()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Cluster.start, self.clusters.values()))
+
+    def stop(self) -> None:
+        for each in self.clusters.values():
+            each.stop()
+        self.etcd.stop()
+
+    def objects(self) -> list[Object]:
+        """What the installation in front is told."""
+        gateway = {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "Gateway",
+            "metadata": {"name": "apis", "namespace": "default"},
+            "spec": {
+                "gatewayClassName": "gatehouse-envoy",
+                "listeners": [
+                    {"name": "api", "port": PORT, "protocol": "gatehouse.dev/KubeAPIServer"}
+                ],
+            },
+        }
+        found = [gateway]
+        for each in self.clusters.values():
+            found += [self.client_secret(each), self.front_secret(each)]
+        return found
+
+    def client_secret(self, cluster: Cluster) -> Object:
+        """What the gateway shows to the servers of a cluster, and trusts there."""
+        pair = cluster.certificate(GATEWAY)
+        return secret(f"{cluster.name}-client", pair.cert, pair.key, cluster.authority)
+
+    def front_secret(self, cluster: Cluster) -> Object:
+        """What the gateway shows for the host of a cluster, and whose users it knows there."""
+        cert, key = self.front.issue(cluster.name, x509.DNSName(cluster.name))
+        return secret(f"{cluster.name}-front", cert, key, cluster.authority)
+
+    def upstream_cluster(self, name: str, **spec: Any) -> Object:
+        servers = self.clusters[name].servers
+        return {
+            "apiVersion": "proxy.kubegateway.io/v1alpha1",
+            "kind": "UpstreamCluster",
+            "metadata": {"name": name},
+            "spec": {
+                "servers": [{"endpoint": each.url} for each in servers],
+                "clientConfig": {
+                    "serverName": "kubernetes",
+                    "secretRef": {"namespace": "default", "name": f"{name}-client"},
+                },
+                "secureServing": {
+                    "secretRef": {"namespace": "default", "name": f"{name}-front"}
+                },
+                "dispatchPolicies": [{"rules": EVERYTHING}],
+                **spec,
+            },
+        }  # fmt: skip
+
+    def kubeconfig(self, name: str, user: Object, label: str, *, by_address: bool = False) -> Path:
+        """Write a kubeconfig that leads to a cluster by the gateway: by the cluster's name, or by
+        the gateway's address, with the name in the handshake alone.
+        """
+        cluster = {"certificate-authority": str(self.front.file)}
+        if by_address:
+            cluster |= {"server": f"https://{self.address}:{PORT}", "tls-server-name": name}
+        else:
+            cluster |= {"server": f"https://{name}:{PORT}", "proxy-url": self.proxy}
+        made = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        path = self.directory / f"{label}@{name}.kubeconfig"
+        path.write_text(yaml.safe_dump(made))
+        return path
+
+    def by_certificate(
+        self, name: str, user: str, *groups: str, of: str = "", by_address: bool = False
+    ) -> Path:
+        """Give the kubeconfig of a user with a certificate; ``of``: another cluster's."""
+        pair = self.clusters[of or name].certificate(user, *groups)
+        shown = {"client-certificate": str(pair.cert), "client-key": str(pair.key)}
+        label = f"{user}-of-{of or name}{'-there' if by_address else ''}"
+        return self.kubeconfig(name, shown, label, by_address=by_address)
+
+    def kubectl(self, kubeconfig: Path, namespace: str = "team") -> Kubectl:
+        return Kubectl(newest(), kubeconfig, self.directory, namespace)
+
+
+def secret(name: str, cert: Path, key: Path, authority: bytes) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": name, "namespace": "default"},
+        "data": {
+            "tls.crt": b64(cert.read_bytes()),
+            "tls.key": b64(key.read_bytes()),
+            "ca.crt": b64(authority),
+        },
+    }
+
+
+@contextlib.contextmanager
+def running(directory: Path) -> Iterator[Estate]:
+    """Run the clusters for a while; nothing is in front of them yet."""
+    estate = Estate(directory)
+    try:
+        estate.start()
+        yield estate
+    finally:
+        estate.stop()
+
+
+@contextlib.asynccontextmanager
+async def names_lead_to(address: str) -> AsyncIterator[str]:
+    """Run an HTTP proxy that takes every name for the gateway's; give its URL."""
+
+    open_: set[asyncio.StreamWriter] = set()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+            writer.write_eof()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = {writer}
+        open_.add(writer)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            there, onward = await asyncio.open_connection(address, PORT)
+            ends.add(onward)
+            open_.add(onward)
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await asyncio.gather(pump(reader, onward), pump(there, writer))
+        for each in ends:
+            each.close()
+        open_.difference_update(ends)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for each in open_:
+            each.transport.abort()
+        # The loop closes what was aborted in its next turns.
+        await asyncio.sleep(0.05)
+
+
+async def put_in_front(
+    estate: Estate, installation: Installation, client: kube.Client, **spec: Any
+) -> str:
+    """Tell the installation of the clusters; give the gateway's address once all is in traffic."""
+    await apply(client, estate.objects())
+    for name in estate.clusters:
+        await client.create(resources.UPSTREAM_CLUSTERS, estate.upstream_cluster(name, **spec))
+    for name in estate.clusters:
+        await said(client, name, "Programmed")
+    found = await client.get(resources.GATEWAYS, "apis", "default")
+    return str(found["status"]["addresses"][0]["value"])
+
+
+async def said(
+    client: kube.Client, name: str, kind: str, status: str = "True", seconds: float = 60
+) -> Object:
+    """Wait for a condition of an UpstreamCluster, of its newest generation."""
+
+    async def check() -> Object | None:
+        found = await client.get(resources.UPSTREAM_CLUSTERS, name)
+        generation = found["metadata"]["generation"]
+        for each in (found.get("status") or {}).get("conditions") or ():
+            fresh = each.get("observedGeneration") == generation
+            if fresh and (each["type"], each["status"]) == (kind, status):
+                return dict(each)
+        return None
+
+    condition: Object = await until(check, seconds)
+    return condition

@@ -1,0 +1,259 @@
+"""Kube-apiservers of the IR behind a real Envoy: authorities, a reviewer, and clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from aiohttp import web
+from cryptography import x509
+
+from fakes import envoys, kube_upstream
+from fakes.authority import Authority
+from fakes.envoy_serving import Served
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import kube_apiserver as ir
+
+HOST = "a.kube.test"
+PORT = 6443
+EVERYTHING = ir.Rule(verbs=ir.ANY, groups=ir.ANY, resources=ir.ANY, paths=ir.ANY)
+ALL = ir.Policy((EVERYTHING,))
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def said(self) -> Any:
+        """The body, if it is JSON."""
+        return json.loads(self.body)
+
+    def values(self, name: str) -> list[str]:
+        """The values of a header that the server saw."""
+        return [value for key, value in self.said["headers"] if key == name]
+
+
+class Reviewer:
+    """Answers as it is told to, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.users: dict[str, dict[str, str]] = {}
+        """Headers of the answer by token."""
+        self.allowed: Callable[[dict[str, str]], bool] = lambda _: False
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.broken = False
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        headers = {key.lower(): value for key, value in request.headers.items()}
+        self.asked.append((request.path, headers))
+        if self.broken:
+            return web.Response(status=503, text="nobody answers")
+        if request.path == "/token":
+            token = headers["authorization"].removeprefix("Bearer ")
+            if token not in self.users:
+                return web.Response(status=401, headers={"x-keep": headers["x-bad-for"]})
+            found = {"x-keep": headers["x-good-for"], **self.users[token]}
+            return web.Response(headers=found)
+        told = {key: unquote(value) for key, value in headers.items()}
+        if self.allowed(told):
+            return web.Response(headers={"x-keep": headers["x-good-for"]})
+        return web.Response(status=403, text="not you", headers={"x-keep": headers["x-bad-for"]})
+
+    @contextlib.asynccontextmanager
+    async def serving(self, path: Path) -> AsyncIterator[None]:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.UnixSite(runner, str(path)).start()
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+
+class World:
+    """A cluster of kube-apiservers, an Envoy in front of it, and everybody's certificates."""
+
+    def __init__(
+        self, directory: Path, served: Served, upstream: kube_upstream.Upstream, servers: Authority
+    ) -> None:
+        self.directory = directory
+        self.served = served
+        self.upstream = upstream
+        self.reviewer = Reviewer()
+        self.clients = Authority(directory, "clients")
+        self.strangers = Authority(directory, "strangers")
+        self.servers = servers
+        self._connections: list[Connection] = []
+
+    def server_certificate(self, *names: str) -> ir_gateway.Certificate:
+        chain, key = self.servers.issue(names[0], *(x509.DNSName(each) for each in names))
+        secret = ir_gateway.SecretBytes(key.read_bytes())
+        return ir_gateway.Certificate(names[0], chain.read_bytes(), secret)
+
+    def client(
+        self, user: str = "", *groups: str, authority: Authority | None = None
+    ) -> ssl.SSLContext:
+        """Give what a client shows; a user without name shows nothing."""
+        context = ssl.create_default_context(cafile=str(self.servers.file))
+        if user:
+            context.load_cert_chain(*(authority or self.clients).issue_to(user, *groups))
+        return context
+
+    def cluster(self, *policies: ir.Policy, **more: Any) -> ir.ApiCluster:
+        server = ir.Server("https://one", "127.0.0.1", self.upstream.port)
+        values: dict[str, Any] = {
+            "name": HOST, "hosts": (HOST,), "servers": (server,), "policies": policies or (ALL,),
+            "client_trust": "clients",
+            "tls": ir.UpstreamTls("kube.test", trust="servers", certificate="gateway"),
+            **more,
+        }  # fmt: skip
+        return ir.ApiCluster(**values)
+
+    def gateway(self, *clusters: ir.ApiCluster, **more: Any) -> ir_gateway.Gateway:
+        names = sorted({name for each in clusters for name in each.hosts})
+        chain, key = self.servers.issue("gateway")
+        own = ir_gateway.Certificate(
+            "gateway", chain.read_bytes(), ir_gateway.SecretBytes(key.read_bytes())
+        )
+        shown = self.server_certificate("default.test", "unknown.test", *names)
+        values: dict[str, Any] = {
+            "apis": (
+                ir.ApiListener(
+                    PORT, tuple(sorted(clusters, key=lambda c: c.name)), ("default.test",),
+                    more.pop("counter", ""),
+                ),
+            ),
+            "certificates": (own, shown),
+            "trust": (
+                ir_gateway.TrustBundle("clients", self.clients.pem),
+                ir_gateway.TrustBundle("servers", self.servers.pem),
+            ),
+            **more,
+        }  # fmt: skip
+        return ir_gateway.Gateway("ns/gw", **values)
+
+    async def serve(self, *clusters: ir.ApiCluster, **more: Any) -> set[tuple[str, str]]:
+        return await self.served.serve(self.gateway(*clusters, **more))
+
+    async def connect(
+        self, context: ssl.SSLContext, sni: str = HOST, port: int = PORT
+    ) -> Connection:
+        reader, writer = await asyncio.open_connection(
+            self.served.address, port, ssl=context, server_hostname=sni
+        )
+        self._connections.append(made := Connection(reader, writer))
+        return made
+
+    def close(self) -> None:
+        """Close all connections of clients."""
+        for each in self._connections:
+            each.close()
+
+    async def ask(
+        self, context: ssl.SSLContext, target: str = "/api/v1/pods", method: str = "GET",
+        *headers: tuple[str, str], sni: str = HOST, host: str = HOST, body: bytes = b"",
+    ) -> Answer:  # fmt: skip
+        """Ask on a connection of its own."""
+        connection = await self.connect(context, sni)
+        try:
+            return await connection.ask(target, method, *headers, host=host, body=body)
+        finally:
+            connection.close()
+
+    def log(self) -> list[dict[str, Any]]:
+        """The access log so far."""
+        text = (self.directory / "access.log").read_text()
+        return [json.loads(line) for line in text.split("\n") if line.startswith("{")]
+
+
+class Connection:
+    """HTTP/1.1, byte by byte: nothing is made nicer on the way."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(
+        self,
+        target: str,
+        method: str,
+        *headers: tuple[str, str],
+        host: str = HOST,
+        body: bytes = b"",
+    ) -> None:
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {host}"]
+        lines += [f"{key}: {value}" for key, value in headers]
+        if body or method in ("POST", "PUT", "PATCH"):
+            lines.append(f"Content-Length: {len(body)}")
+        self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        line, *rest = head.strip().split("\r\n")
+        pairs = (each.partition(":") for each in rest)
+        return int(line.split()[1]), {k.lower(): v.strip() for k, _, v in pairs}
+
+    async def chunk(self) -> bytes:
+        size = int(await self.reader.readline(), 16)
+        data = await self.reader.readexactly(size)
+        await self.reader.readexactly(2)
+        return data
+
+    async def ask(
+        self, target: str, method: str = "GET", *headers: tuple[str, str], host: str = HOST,
+        body: bytes = b"",
+    ) -> Answer:  # fmt: skip
+        async with asyncio.timeout(30):
+            self.send(target, method, *headers, host=host, body=body)
+            status, found = await self.head()
+            data = b""
+            if method != "HEAD":
+                if "content-length" in found:
+                    data = await self.reader.readexactly(int(found["content-length"]))
+                elif found.get("transfer-encoding") == "chunked":
+                    while more := await self.chunk():
+                        data += more
+            return Answer(status, found, data)
+
+    def close(self) -> None:
+        self.writer.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def world(workers: int = 1, drain: int = 600) -> AsyncIterator[World]:
+    """Run an Envoy, a kube-apiserver and a reviewer for a while; nothing is served yet.
+
+    ``drain``: seconds after which connections of what is no more end.
+    """
+    address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
+    async with contextlib.AsyncExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="ghk-"))
+        directory = Path(name)
+        servers = Authority(directory, "servers")
+        context = servers.server("kube", x509.DNSName("kube.test"))
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(servers.file)
+        upstream = await stack.enter_async_context(kube_upstream.serving("one", context))
+        running = await stack.enter_async_context(
+            envoys.running(
+                directory, workers=workers, output=directory / "access.log", drain=drain
+            )
+        )  # fmt: skip
+        made = World(directory, Served(running, address), upstream, servers)
+        await stack.enter_async_context(made.reviewer.serving(directory / "reviewer.sock"))
+        yield made
+        made.close()

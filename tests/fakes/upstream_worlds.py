@@ -1,0 +1,138 @@
+"""UpstreamClusters, Gateways in front of them, and what the front end makes of them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from fakes.authority import Authority
+from gatehouse.compiler.frontends import combined, gateway_api, upstream_cluster
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.kube_apiserver import ApiCluster
+from gatehouse.controller.deadlines import Deadlines
+from gatehouse.incremental.query import Engine, Key, Snapshot
+
+Object = dict[str, Any]
+
+CREATED = "2026-01-01T00:00:00Z"
+LISTENER = {"name": "api", "port": 6443, "protocol": "gatehouse.dev/KubeAPIServer"}
+EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+GATEWAY: Key = ("Gateway", "ns", "gw")
+
+
+@cache
+def authority() -> Authority:
+    return Authority(Path(mkdtemp(prefix="gatehouse-upstreams-")))
+
+
+@cache
+def pair(name: str) -> tuple[str, str]:
+    """Give a certificate and its key, base64 of PEM."""
+    chain, key = (base64.b64encode(file.read_bytes()).decode() for file in authority().issue(name))
+    return chain, key
+
+
+def ca() -> str:
+    return b64(authority().pem)
+
+
+def b64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def spec(**more: Any) -> Object:
+    """Give the spec of a cluster in plain text, which needs no credentials."""
+    return {
+        "servers": [{"endpoint": "http://10.0.0.1:8080"}],
+        "dispatchPolicies": [{"rules": [EVERYTHING]}],
+        **more,
+    }
+
+
+class World:
+    """An engine, told objects as an API server tells them."""
+
+    def __init__(self, settings: gateway_api.Settings | None = None) -> None:
+        self.engine = Engine(Snapshot(combined.INDEXES))
+        self.allocated: dict[Key, upstream_cluster.Allocation] = {}
+        """What the last pass said of limits that data planes share, by cluster."""
+        chosen = settings or gateway_api.Settings(bind="any")
+        self.engine.commit({gateway_api.SETTINGS_KEY: chosen})
+        self.put("GatewayClass", "c", spec={"controllerName": gateway_api.ENVOY})
+
+    def put(self, kind: str, name: str, namespace: str = "", **raw: Any) -> Key:
+        """Put an object; keywords are its fields, ``metadata`` more of that."""
+        more = raw.pop("metadata", {})
+        meta = {"name": name, "namespace": namespace, "generation": 1, "creationTimestamp": CREATED}
+        key = (kind, namespace, name)
+        value = combined.decode(kind, {"kind": kind, "metadata": {**meta, **more}, **raw})
+        self.engine.commit({key: value})
+        return key
+
+    def delete(self, key: Key) -> None:
+        self.engine.commit({key: None})
+
+    def gateway(self, name: str = "gw", *, programmed: bool = True, **more: Any) -> Key:
+        plane = gateway_api.ProgrammedInput(programmed=programmed)
+        self.engine.commit({("Programming", "ns", name): plane})
+        listeners = more.pop("listeners", [LISTENER])
+        wanted = {"gatewayClassName": "c", "listeners": listeners, **more}
+        return self.put("Gateway", name, "ns", spec=wanted)
+
+    def cluster(
+        self, name: str, *, created: str = CREATED, annotations: Object | None = None, **more: Any
+    ) -> Key:
+        metadata = {"creationTimestamp": created, "annotations": annotations or {}}
+        return self.put("UpstreamCluster", name, metadata=metadata, spec=spec(**more))
+
+    def at(self, now: float) -> None:
+        """Let it be ``now`` (seconds since 1970), of which the controller tells what matters."""
+        with self.engine.compile() as ask:
+            named = ask.map(upstream_cluster.certificate_times, ask.read(upstream_cluster.CLUSTERS))
+        told = Deadlines(lambda key, value: bool(self.engine.commit({key: value})), lambda: now)
+        told.update(named)
+
+    def secret(self, name: str, **data: str) -> Key:
+        values = {key.replace("_", "."): value for key, value in data.items()}
+        return self.put("Secret", name, "ns", data=values)
+
+    def run(self) -> tuple[dict[Key, ir.Gateway | None], dict[Key, combined.Status]]:
+        """Make a whole pass, as the controller does: what a pass does not ask is forgotten."""
+        with self.engine.compile() as ask:
+            keys = ask(gateway_api.gateways, "")
+            gateways = {key: ask(combined.compile_gateway, key) for key in keys}
+            found = {key: ask(combined.status, key) for key in ask(combined.subjects, "")}
+            clusters = ask.read(upstream_cluster.CLUSTERS)
+            self.allocated = dict(ask.map(upstream_cluster.allocation, clusters).items())
+        return gateways, {key: status for key, status in found.items() if status is not None}
+
+    def compiled(self, key: Key = GATEWAY) -> ir.Gateway:
+        found = self.run()[0][key]
+        assert found is not None
+        return found
+
+    def served(self, key: Key = GATEWAY) -> dict[str, ApiCluster]:
+        """Give the clusters of the one listener of a Gateway, by name."""
+        (listener,) = self.compiled(key).apis
+        return {each.name: each for each in listener.clusters}
+
+    def wanted(self, key: Key) -> combined.Status:
+        return self.run()[1][key]
+
+    def status(self, key: Key) -> Object:
+        return combined.merge_status(None, self.wanted(key), CREATED) or {}
+
+    def condition(self, key: Key, kind: str) -> tuple[str, str, str]:
+        """Give status, reason and message; empty ones for a condition that is not there."""
+        return condition(self.status(key), kind)
+
+
+def condition(holder: Mapping[str, Any], kind: str) -> tuple[str, str, str]:
+    for each in holder["conditions"]:
+        if each["type"] == kind:
+            return each["status"], each["reason"], each["message"]
+    return "", "", ""

@@ -1,0 +1,27 @@
+"""Fixtures of the rate limit service's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.counter_running import Counter, Redis
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    made = Redis(tmp_path)
+    made.start()
+    yield made
+    made.go_on()
+    made.kill()
+
+
+@pytest.fixture
+def counter(redis: Redis, tmp_path: Path) -> Iterator[Counter]:
+    made = Counter(redis.url, tmp_path / "counter.log")
+    made.start()
+    yield made
+    made.kill()

@@ -1,0 +1,368 @@
+"""Counters over a real Redis, asked as Envoys ask them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from fakes.counter_running import NAME, OK, OVER, Counter, Envoy, Redis, limit
+from gatehouse.ratelimit.service import SERVICE
+from gatehouse.standalone import pki
+
+pytestmark = pytest.mark.process
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+def metrics(counter: Counter) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{counter.health}/metrics") as response:
+        text = response.read().decode()
+    return {name: float(value) for name, value in re.findall(r"^([a-z]\S*) (\S+)$", text, re.M)}
+
+
+async def until(held: Callable[[], bool], seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not held():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_bucket_is_emptied_and_fills_again(counter: Counter) -> None:
+    async with Envoy(counter.address) as envoy:
+        answers = [await envoy.ask(limit(1, 3)) for _ in range(4)]
+        assert [each.overall_code for each in answers] == [OK, OK, OK, OVER]
+        (status,) = answers[-1].statuses
+        assert (status.code, status.limit_remaining) == (OVER, 0)
+        assert status.current_limit.requests_per_unit == 1
+        wait = status.duration_until_reset.ToMilliseconds()
+        assert 0 < wait <= 1000
+        assert answers[0].statuses[0].limit_remaining == 2
+        await asyncio.sleep(wait / 1000)
+        assert await envoy.passes(limit(1, 3))
+        assert not await envoy.passes(limit(1, 3))
+
+
+async def test_buckets_are_apart(counter: Counter) -> None:
+    async with Envoy(counter.address) as envoy:
+        for each in (limit(1, 1), limit(1, 1, "t"), limit(1, 1, "s", "other")):
+            assert await envoy.passes(each)
+            assert not await envoy.passes(each)
+        found = await envoy.ask(limit(1, 1, "new"), limit(1, 1))
+        assert found.overall_code == OVER
+        assert [each.code for each in found.statuses] == [OK, OVER]
+        assert (await envoy.ask(limit(1, 1), domain="another")).overall_code == OK
+
+
+async def test_many_tokens_at_once_are_there_or_not(counter: Counter) -> None:
+    async with Envoy(counter.address) as envoy:
+        assert await envoy.passes(limit(1, 10), hits=7)
+        assert not await envoy.passes(limit(1, 10), hits=4)
+        assert await envoy.passes(limit(1, 10), hits=3)
+        assert not await envoy.passes(limit(1, 10, "t"), hits=11)
+        assert await envoy.passes(limit(1, 10, "t"), hits=10)
+
+
+async def test_a_limit_that_changes_is_no_occasion_for_another_burst(counter: Counter) -> None:
+    async with Envoy(counter.address) as envoy:
+        assert await envoy.passes(limit(1, 100), hits=90)
+        assert not await envoy.passes(limit(2, 200), hits=20)
+        assert not await envoy.passes(limit(1, 5), hits=6)
+        assert await envoy.passes(limit(1, 5), hits=5)
+
+
+async def test_a_bucket_is_forgotten_when_it_would_be_full(counter: Counter, redis: Redis) -> None:
+    async with Envoy(counter.address) as envoy:
+        assert await envoy.passes(limit(10, 5), hits=3)
+    left = int(redis.say("PTTL", "gatehouse:d:c:s").strip(":\r\n"))
+    assert 0 < left <= 301
+    await until(lambda: redis.say("EXISTS", "gatehouse:d:c:s") == ":0\r\n")
+    async with Envoy(counter.address) as envoy:
+        assert await envoy.passes(limit(10, 5), hits=5)
+
+
+@pytest.mark.parametrize("held", ["", "junk", "1", "nan 5", "5 5 5", "-9 0", "1e400 1"])
+async def test_what_is_no_bucket_is_one_anew(counter: Counter, redis: Redis, held: str) -> None:
+    redis.say("SET", "gatehouse:d:c:s", held)
+    async with Envoy(counter.address) as envoy:
+        codes = [(await envoy.ask(limit(1, 3))).overall_code for _ in range(4)]
+    assert codes == [OK, OK, OK, OVER]
+
+
+async def test_a_key_of_another_kind_is_taken_over(counter: Counter, redis: Redis) -> None:
+    redis.say("LPUSH", "gatehouse:d:c:s", "x")
+    async with Envoy(counter.address) as envoy:
+        codes = [(await envoy.ask(limit(1, 2))).overall_code for _ in range(3)]
+    assert codes == [OK, OK, OVER]
+
+
+async def test_a_clock_that_went_back_gives_nothing_and_holds_nobody_up(
+    counter: Counter, redis: Redis
+) -> None:
+    later = int((time.time() + 3600) * 1e6)
+    redis.say("SET", "gatehouse:d:c:s", f"1 {later}")
+    async with Envoy(counter.address) as envoy:
+        assert await envoy.passes(limit(5, 5))
+        assert not await envoy.passes(limit(5, 5))
+        await asyncio.sleep(0.3)
+        assert await envoy.passes(limit(5, 5))
+
+
+async def test_what_cannot_be_read_is_refused_and_said_once(counter: Counter) -> None:
+    async with Envoy(counter.address) as envoy:
+        for _ in range(3):
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await envoy.ask(limit("many", 1))
+            assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+            assert error.value.details() == "descriptor: rate must be 1 to 1000000000, is 'many'"
+    assert counter.said.count("malformed request") == 1
+    assert metrics(counter)["gatehouse_ratelimit_malformed_requests_total"] == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("rate", "burst"), [(50, 20), (400, 1), (3, 100)])
+async def test_two_counters_never_let_more_pass_than_the_limit(
+    counter: Counter, redis: Redis, tmp_path: Path, rate: int, burst: int
+) -> None:
+    other = Counter(redis.url, tmp_path / "other.log")
+    other.start()
+    try:
+        passed, asked, begun = [0, 0], 0, time.monotonic()
+        async with Envoy(counter.address) as one, Envoy(other.address) as two:
+
+            async def ask(which: int) -> None:
+                nonlocal asked
+                while time.monotonic() - begun < 3:
+                    asked += 1
+                    found = await (one, two)[which].passes(limit(rate, burst))
+                    passed[which] += found
+
+            await asyncio.gather(*(ask(each % 2) for each in range(24)))
+        seconds = time.monotonic() - begun
+        assert sum(passed) <= rate * seconds + burst
+        if asked > 3 * (rate * seconds + burst):
+            # With as many on offer, what there is was given.
+            # A bucket of one token loses what nobody takes before the next one is due.
+            share = 0.8 if burst > 1 else 0.3
+            assert sum(passed) >= share * (rate * 3 + burst) - 1
+        assert min(passed) > 0
+        shown = [metrics(each) for each in (counter, other)]
+        name = 'gatehouse_ratelimit_requests_total{result="passed"}'
+        assert [each[name] for each in shown] == passed
+    finally:
+        other.kill()
+
+
+async def test_while_redis_is_away_everything_passes_at_once(
+    counter: Counter, redis: Redis
+) -> None:
+    async with Envoy(counter.address) as envoy:
+        assert await envoy.passes(limit(1, 1))
+        assert not await envoy.passes(limit(1, 1))
+        redis.kill()
+        assert await envoy.passes(limit(1, 1))
+        begun = time.monotonic()
+        assert all([await envoy.passes(limit(1, 1)) for _ in range(100)])
+        assert time.monotonic() - begun < 10
+        shown = metrics(counter)
+        assert shown["gatehouse_ratelimit_redis_up"] == 0
+        assert shown['gatehouse_ratelimit_requests_total{result="unlimited"}'] == 101
+        assert shown["gatehouse_ratelimit_redis_errors_total"] >= 1
+        redis.start()
+        await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
+        assert [await envoy.passes(limit(1, 2)) for _ in range(3)] == [True, True, False]
+    assert counter.said.count("redis unavailable, limits not enforced") == 1
+    assert counter.said.count("redis available, limits enforced") == 1
+
+
+async def test_a_redis_that_hangs_holds_nobody_up(counter: Counter, redis: Redis) -> None:
+    async with Envoy(counter.address) as envoy:
+        assert await envoy.passes(limit(1, 1))
+        redis.hang()
+        begun = time.monotonic()
+        answers = await asyncio.gather(*(envoy.passes(limit(1, 1)) for _ in range(50)))
+        assert all(answers)
+        assert time.monotonic() - begun < 10
+        begun = time.monotonic()
+        assert all([await envoy.passes(limit(1, 1)) for _ in range(20)])
+        assert time.monotonic() - begun < 2
+        redis.go_on()
+        await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
+        await until_limited(envoy)
+
+
+async def until_limited(envoy: Envoy) -> None:
+    async with asyncio.timeout(20):
+        while await envoy.passes(limit(1, 1)):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_redis_that_takes_no_writes_is_away(counter: Counter, redis: Redis) -> None:
+    async with Envoy(counter.address) as envoy:
+        assert await envoy.passes(limit(1, 1))
+        redis.say("REPLICAOF", "127.0.0.1", "1")
+        assert all([await envoy.passes(limit(1, 1, "t")) for _ in range(5)])
+        assert metrics(counter)["gatehouse_ratelimit_redis_up"] == 0
+        redis.say("REPLICAOF", "NO", "ONE")
+        await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
+        await until_limited(envoy)
+
+
+async def test_a_redis_that_forgot_the_script_is_told_again(counter: Counter, redis: Redis) -> None:
+    async with Envoy(counter.address) as envoy:
+        assert await envoy.passes(limit(1, 1))
+        redis.say("SCRIPT", "FLUSH")
+        codes = await asyncio.gather(*(envoy.passes(limit(1, 3, "t")) for _ in range(10)))
+        assert sum(codes) == 3
+    assert metrics(counter)["gatehouse_ratelimit_redis_up"] == 1
+
+
+async def test_a_counter_starts_without_redis(redis: Redis, tmp_path: Path) -> None:
+    redis.kill()
+    counter = Counter(redis.url, tmp_path / "early.log")
+    counter.start()
+    try:
+        async with Envoy(counter.address) as envoy:
+            assert await envoy.passes(limit(1, 1), hits=5)
+            redis.start()
+            await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
+            assert not await envoy.passes(limit(1, 1), hits=5)
+    finally:
+        counter.kill()
+
+
+async def test_a_password_is_used_and_never_said(tmp_path: Path) -> None:
+    redis = Redis(tmp_path, "--requirepass", "s3cret")
+    redis.start()
+    here = f"127.0.0.1:{redis.port}"
+    right = Counter(f"redis://:s3cret@{here}/0", tmp_path / "right.log")
+    wrong = Counter(f"redis://:n0t@{here}/0", tmp_path / "wrong.log")
+    try:
+        right.start()
+        wrong.start()
+        async with Envoy(right.address) as envoy:
+            assert not await envoy.passes(limit(1, 1), hits=2)
+        async with Envoy(wrong.address) as envoy:
+            assert await envoy.passes(limit(1, 1), hits=2)
+        assert "redis unavailable" in wrong.said
+        for each in (right, wrong):
+            assert here in each.said
+            assert not re.search("s3cret|n0t", each.said)
+    finally:
+        for process in (right, wrong, redis):
+            process.kill()
+
+
+async def test_it_tells_who_looks_after_it(counter: Counter) -> None:
+    def probe(path: str) -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{counter.health}{path}") as response:
+            return int(response.status)
+
+    assert [probe("/livez"), probe("/readyz")] == [200, 200]
+    async with Envoy(counter.address) as envoy:
+        stub = health_pb2_grpc.HealthStub(envoy.channel)
+        for service in ("", SERVICE):
+            request = health_pb2.HealthCheckRequest(service=service)
+            assert (await stub.Check(request)).status == SERVING
+
+
+async def test_it_says_that_it_ends_and_answers_what_was_asked(
+    redis: Redis, tmp_path: Path
+) -> None:
+    counter = Counter(redis.url, tmp_path / "ending.log", "--shutdown-delay", "1.5")
+    counter.start()
+    assert counter.process is not None
+    async with Envoy(counter.address) as envoy:
+        stub = health_pb2_grpc.HealthStub(envoy.channel)
+        assert await envoy.passes(limit(1000, 1000))
+        counter.process.terminate()
+        request = health_pb2.HealthCheckRequest(service=SERVICE)
+        async with asyncio.timeout(5):
+            while (await stub.Check(request)).status == SERVING:
+                await asyncio.sleep(0.01)
+        # Who has not heard of it is still served.
+        assert await envoy.passes(limit(1000, 1000))
+        answers = []
+        try:
+            while True:
+                answers.append(await envoy.passes(limit(1000, 1000)))
+        except grpc.aio.AioRpcError as error:
+            ended = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+            assert error.code() in ended  # noqa: PT017
+    assert all(answers)
+    assert counter.process.wait(10) == 0
+    assert "stopped" in counter.said
+
+
+async def test_tls_with_certificates_of_both(redis: Redis, tmp_path: Path) -> None:
+    store = pki.Pki(tmp_path / "pki")
+    store.ensure()
+    now, pairs = datetime.now(UTC), {}
+    for name, leaf in (
+        ("server", pki.Leaf("server", "server", dns=(NAME,), server=True)),
+        ("client", pki.Leaf("client", "client")),
+    ):
+        pairs[name] = pki.Pair(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
+        pki.issue(store.ca(), leaf, pairs[name], now)
+    authority = store.ca().cert
+    counter = Counter(
+        redis.url, tmp_path / "tls.log",
+        *("--tls-cert-file", str(pairs["server"].cert)),
+        *("--tls-private-key-file", str(pairs["server"].key)),
+        *("--client-ca-file", str(authority)),
+    )  # fmt: skip
+    counter.start()
+    try:
+        own = pairs["client"].key.read_bytes(), pairs["client"].cert.read_bytes()
+        for mine, works in ((own, True), ((None, None), False)):
+            credentials = grpc.ssl_channel_credentials(authority.read_bytes(), *mine)
+            async with Envoy(counter.address, credentials) as envoy:
+                if works:
+                    assert await envoy.passes(limit(1, 1))
+                else:
+                    with pytest.raises(grpc.aio.AioRpcError):
+                        await envoy.passes(limit(1, 1))
+    finally:
+        counter.kill()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "Missing option '--redis'"),
+        (("--redis", "http://a"), "--redis http://a: "),
+        (("--redis", "redis://:pw@h:port/0"), "--redis redis://h:port/0: "),
+        (
+            ("--redis", "redis://h", "--tls-cert-file", "a"),
+            "--tls-cert-file and --tls-private-key-file must be set together",
+        ),
+        (
+            ("--redis", "redis://h", "--client-ca-file", "a"),
+            "--client-ca-file requires --tls-cert-file",
+        ),
+        (
+            ("--redis", "redis://h", "--tls-cert-file", "/none", "--tls-private-key-file", "/none"),
+            "No such file or directory: '/none'",
+        ),
+        (("--redis", "redis://h", "--bind-address", "nowhere"), "cannot listen on nowhere"),
+    ],
+)
+def test_what_it_cannot_be_run_with(options: tuple[str, ...], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gatehouse", "ratelimit", *options],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "pw" not in done.stderr

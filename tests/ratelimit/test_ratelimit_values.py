@@ -1,0 +1,121 @@
+"""Token buckets of requests, and probing of Redis."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from envoy.service.ratelimit.v3 import rls_pb2
+from google.protobuf import wrappers_pb2
+
+from fakes.counter_running import descriptor, limit
+from gatehouse.ratelimit import descriptors
+from gatehouse.ratelimit.descriptors import MAX_TOKENS, MalformedError, TakeRequest
+from gatehouse.ratelimit.redis_health import PAUSE_FIRST, PAUSE_MAX, RECOVERY_SECONDS, RedisHealth
+
+
+def _request(*found: Any, **fields: Any) -> rls_pb2.RateLimitRequest:
+    return rls_pb2.RateLimitRequest(**{"domain": "d", "descriptors": found} | fields)
+
+
+def test_a_descriptor_is_a_bucket() -> None:
+    assert descriptors.take_requests(_request(limit(10, 20), limit(1, 2, "t"))) == [
+        TakeRequest("d:c:s", 10, 20),
+        TakeRequest("d:c:t", 1, 2),
+    ]
+
+
+def test_entries_may_come_in_any_order() -> None:
+    entries = [("rate", "1"), ("schema", "s"), ("burst", "2"), ("cluster", "c")]
+    assert descriptors.take_requests(_request(descriptor(*entries))) == [TakeRequest("d:c:s", 1, 2)]
+
+
+def test_names_cannot_be_made_to_meet() -> None:
+    made = [
+        descriptors.take_requests(_request(limit(1, 1, schema, cluster), domain=domain))[0].bucket
+        for domain, cluster, schema in (
+            ("d", "a:b", "c"), ("d", "a", "b:c"), ("d:a", "b", "c"), ("d", "a%3Ab", "c"),
+            ("d", "a", "b c"), ("d", "a", "b\n"), ("d", "{a}", "b"),
+        )
+    ]  # fmt: skip
+    assert len(set(made)) == len(made)
+    assert all(not {*each} & {*" \n{}"} for each in made)
+
+
+def test_how_many_tokens_are_wanted() -> None:
+    own = limit(1, 2)
+    own.hits_addend.CopyFrom(wrappers_pb2.UInt64Value(value=7))
+    none = limit(1, 2)
+    none.hits_addend.CopyFrom(wrappers_pb2.UInt64Value(value=0))
+    huge = limit(1, 2)
+    huge.hits_addend.CopyFrom(wrappers_pb2.UInt64Value(value=2**64 - 1))
+    request = _request(limit(1, 2), own, none, huge, hits_addend=3)
+    assert [each.tokens for each in descriptors.take_requests(request)] == [3, 7, 0, MAX_TOKENS + 1]
+    assert descriptors.take_requests(_request(limit(1, 2)))[0].tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ((), "is 0"),
+        ((limit(1, 1),) * 65, "is 65"),
+        ((descriptor(),), "are none"),
+        ((descriptor(("remote_address", "1.2.3.4")),), "are remote_address"),
+        ((limit(1, 1, path="/"),), "are cluster, schema, rate, burst, path"),
+        ((descriptor(("cluster", "a"), ("cluster", "b")),), "are cluster, cluster"),
+        ((limit(1, 1, schema=""),), "cluster or schema is empty"),
+        ((limit(1, 1, cluster=""),), "cluster or schema is empty"),
+        ((limit(0, 1),), "rate must be 1 to 1000000000, is '0'"),
+        ((limit(1, 0),), "burst must be 1 to 1000000000, is '0'"),
+        ((limit(-1, 1),), "rate must be 1 to 1000000000, is '-1'"),
+        ((limit("1.5", 1),), "rate must be 1 to 1000000000, is '1.5'"),
+        ((limit("\u0661", 1),), "rate must be"),
+        ((limit(1, MAX_TOKENS + 1),), "burst must be 1 to 1000000000, is '1000000001'"),
+        ((limit(1, "9" * 5000),), "burst must be"),
+        ((limit(1, 1), limit(1, "")), "burst must be 1 to 1000000000, is ''"),
+    ],
+)
+def test_requests_that_no_bucket_follows_from(found: Any, said: str) -> None:
+    with pytest.raises(MalformedError) as error:
+        descriptors.take_requests(_request(*found))
+    assert said in str(error.value)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_redis_that_stays_away_is_looked_for_less_and_less() -> None:
+    clock = Clock()
+    outages = RedisHealth(clock)
+    assert outages.failed()
+    pauses = [outages.pause]
+    for _ in range(8):
+        clock.now += outages.pause
+        assert not outages.failed()
+        pauses.append(outages.pause)
+    assert pauses[0] == PAUSE_FIRST
+    assert pauses[-1] == PAUSE_MAX
+    assert all(later >= earlier for earlier, later in itertools.pairwise(pauses))
+    assert outages.answered() == clock.now
+    assert outages.answered() is None
+
+
+def test_a_redis_that_comes_and_goes_is_trusted_less_and_less() -> None:
+    clock = Clock()
+    outages = RedisHealth(clock)
+    pauses = []
+    for _ in range(10):
+        outages.failed()
+        pauses.append(outages.pause)
+        clock.now += 1
+        outages.answered()
+    assert pauses[:3] == [PAUSE_FIRST, 2 * PAUSE_FIRST, 4 * PAUSE_FIRST]
+    assert pauses[-1] == PAUSE_MAX
+    clock.now += RECOVERY_SECONDS + 1
+    outages.failed()
+    assert outages.pause == PAUSE_FIRST

@@ -1,0 +1,74 @@
+"""Property tests draw the same examples in every run, unless a run asks for others."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+DRAWING = """
+from hypothesis import given, settings, strategies as st
+
+{decorator}
+@given(st.integers(0, 10**9))
+def test_draws(number):
+    with open("drawn", "a") as file:
+        print(number, file=file)
+    assert {assertion}
+"""
+
+
+def run(
+    directory: Path, profile: str = "", *options: str, decorator: str = "", assertion: str = "True"
+) -> tuple[str, str]:
+    """Run a property test in a process of its own; give what it drew, and the report."""
+    text = DRAWING.format(decorator=decorator, assertion=assertion)
+    (directory / "test_drawing.py").write_text(text)
+    drawn = directory / "drawn"
+    drawn.unlink(missing_ok=True)
+    environ = {k: v for k, v in os.environ.items() if k != "HYPOTHESIS_PROFILE"}
+    environ |= {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environ |= {"HYPOTHESIS_PROFILE": profile} if profile else {}
+    plugins = ["-p", "_hypothesis_pytestplugin", "-p", "conftest", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *plugins]
+    done = subprocess.run(
+        [*command, *options, "test_drawing.py"],
+        cwd=directory, env=environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return (drawn.read_text() if drawn.exists() else ""), done.stdout + done.stderr
+
+
+def test_every_run_draws_the_same_examples(tmp_path: Path) -> None:
+    first, report = run(tmp_path)
+    assert "hypothesis: profile fixed" in report
+    assert len(first.splitlines()) >= 100
+    assert run(tmp_path)[0] == first
+
+
+def test_a_failure_says_how_to_get_it_again(tmp_path: Path) -> None:
+    _, report = run(tmp_path, assertion="number < 5")
+    assert "1 failed" in report
+    assert "@reproduce_failure(" in report
+    assert not (tmp_path / ".hypothesis" / "examples").exists()
+
+
+def test_random_runs_differ_and_name_their_seed(tmp_path: Path) -> None:
+    first, report = run(tmp_path, "random")
+    assert run(tmp_path, "random")[0] != first
+    seed = re.search(r"--hypothesis-seed=\d+", report)
+    assert seed is not None
+    assert run(tmp_path, "random", seed[0])[0] == first
+
+
+@pytest.mark.parametrize("override", ["derandomize=False", "database=InMemoryExampleDatabase()"])
+def test_a_test_that_overrides_the_profile_is_rejected(tmp_path: Path, override: str) -> None:
+    text = f"from hypothesis.database import InMemoryExampleDatabase\n@settings({override})"
+    drawn, report = run(tmp_path, decorator=text)
+    assert drawn == ""
+    assert "test_draws: @settings override the Hypothesis profile" in report

@@ -1,0 +1,202 @@
+"""Seals, cookies, URLs and claims: what is hostile, and what is only odd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.oidc_provider import CLIENT
+from gatehouse.sidecars.authenticator import claims, cookies, urls
+from gatehouse.sidecars.authenticator.config import COOKIES, Claim, Party, Rule
+from gatehouse.sidecars.authenticator.cookie_cipher import CookieCipher
+from gatehouse.sidecars.authenticator.sessions import Login, Session, SessionCodec
+
+SECRET = b"of tests"
+
+
+def party(**fields: Any) -> Party:
+    known: dict[str, Any] = {
+        "name": "p", "filter": "a/b", "issuer": "https://i.example", "metadata_url": "",
+        "client_id": CLIENT, "secret": "", "trust": "", "callback": "/cb", "cookie": "S",
+        "timeout": 60.0,
+    }  # fmt: skip
+    return Party(**known | fields)
+
+
+SESSION = Session("alice", 1.0, 2.0, 3.0, {"groups": ["a"]}, "sid", "refresh", "token")
+
+
+def test_a_session_opens_for_its_party_alone() -> None:
+    text = SessionCodec(party(), SECRET).encode_session(SESSION)
+    assert SessionCodec(party(name="q"), SECRET).session(text) == SESSION
+    assert SessionCodec(party(), b"another").session(text) is None
+    for other in (
+        {"filter": "a/c"},
+        {"issuer": "https://j.example"},
+        {"client_id": "other"},
+        {"token_hint": True},
+        {"told": ("email",)},
+    ):
+        assert SessionCodec(party(**other), SECRET).session(text) is None
+
+
+def test_a_login_is_no_session_and_belongs_to_its_state() -> None:
+    keeper, login = SessionCodec(party(), SECRET), Login("n", "v", "/", 1.0)
+    text = keeper.encode_login("state", login)
+    assert keeper.login("state", text) == login
+    assert keeper.login("other", text) is None
+    assert keeper.session(text) is None
+    assert keeper.login("state", keeper.encode_session(SESSION)) is None
+
+
+def test_whatever_is_changed_does_not_open() -> None:
+    seal = CookieCipher(SECRET, "a")
+    text = seal.encrypt("x", b"content")
+    assert seal.decrypt("x", text) == b"content"
+    assert text != seal.encrypt("x", b"content")
+    for place in range(len(text)):
+        changed = text[:place] + ("A" if text[place] != "A" else "B") + text[place + 1 :]
+        # The last character may have bits that stand for nothing.
+        assert seal.decrypt("x", changed) in (None, b"content" if place == len(text) - 1 else None)
+    for odd in ("", "A", "é", text[:-4], text + "AAAA", "%", "\0", text * 2):
+        assert seal.decrypt("x", odd) is None
+
+
+@given(st.text(st.characters(codec="ascii", categories=("L", "N")), max_size=20_000))
+def test_cookies_hold_what_they_are_given_or_say_that_they_cannot(text: str) -> None:
+    try:
+        parts = cookies.split("S", text)
+    except cookies.TooLongError:
+        assert len(text) >= COOKIES * cookies.MAX_COOKIE_BYTES
+        return
+    assert all(len(value) <= cookies.MAX_COOKIE_BYTES for _, value in parts)
+    header = "; ".join(["a=b", *(f"{name}={value}" for name, value in parts), "S_9=x"])
+    assert cookies.joined("S", cookies.parse(header)) == text
+    assert cookies.others(header, "S") == "a=b"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "S=",
+        "S=9x",
+        "S=0x",
+        "S=x",
+        "S=\u0662x",
+        "S=2x",
+        "S=2x; S_2=y",
+        "S_1=y",
+        "S==",
+        "S=2; S_1=",
+    ],
+)
+def test_parts_that_are_missing_make_no_session(header: str) -> None:
+    keeper = SessionCodec(party(), SECRET)
+    assert keeper.session(cookies.joined("S", cookies.parse(header))) is None
+
+
+def test_a_longer_session_leaves_nothing_to_a_shorter_one() -> None:
+    found = dict(cookies.split("S", "a" * 5000)) | dict(cookies.split("S", "b"))
+    assert cookies.joined("S", found) == "b"
+
+
+@pytest.mark.parametrize(
+    ("header", "left"),
+    [
+        ("S=1; T=2", "T=2"),
+        ("T=2; S=1;", "T=2"),
+        ("S=1", ""),
+        ("S_1=1; S_login_0af=2; Sx=3; xS=4; S_x=5", "Sx=3; xS=4; S_x=5"),
+        ('a=S=1; b="x y"', 'a=S=1; b="x y"'),
+        (" S =1;S=2;a=b", "a=b"),
+        ("a=caf\udce9; b=é; S=1", "a=caf; b=é"),
+    ],
+)
+def test_backends_get_the_other_cookies(header: str, left: str) -> None:
+    assert cookies.others(header, "S") == left
+
+
+@pytest.mark.parametrize(
+    ("uri", "target"),
+    [
+        ("/a/b?c=d&e=%2F#f", "/a/b?c=d&e=%2F#f"),
+        ("/", "/"),
+        ("/a//b", "/a//b"),
+        ("/?next=//evil.example", "/?next=//evil.example"),
+        ("/\udcc3\udca9", "/%C3%A9"),
+        ('/"<x>', "/%22%3Cx%3E"),
+        ("", "/"),
+        ("//evil.example", "/"),
+        ("///evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("\\\\evil.example", "/"),
+        ("/a\\b", "/"),
+        ("https://evil.example/", "/"),
+        ("javascript:alert(1)", "/"),
+        ("/\tevil", "/"),
+        ("/\t/evil.example", "/"),
+        ("/a\r\nSet-Cookie: x=y", "/"),
+        ("/ /evil.example", "/"),
+        ("/" + "a" * urls.MAX_RETURN_PATH_BYTES, "/"),
+        ("*", "/"),
+    ],
+)
+def test_users_return_to_paths_of_the_same_origin(uri: str, target: str) -> None:
+    assert urls.safe_return_path(uri) == target
+
+
+@pytest.mark.parametrize(
+    ("claim", "value", "held"),
+    [
+        (Claim("c", ("a",)), "a", True),
+        (Claim("c", ("a",)), "ab", False),
+        (Claim("c", ("a", "b")), ["x", "b"], True),
+        (Claim("c", ("a,b",)), "a,b", True),
+        (Claim("c", ("true",)), True, True),
+        (Claim("c", ("7",)), 7, True),
+        (Claim("c", ("a",)), None, False),
+        (Claim("c"), "anything", True),
+        (Claim("c"), "", False),
+        (Claim("c"), [], False),
+        (Claim("c"), None, False),
+        (Claim("c"), False, True),
+        (Claim("c", ("[a-z]+@a\\.example",), regex=True), "x@a.example", True),
+        (Claim("c", ("[a-z]+@a\\.example",), regex=True), "x@a.example.evil", False),
+        (Claim("c", ("a|b",), regex=True), "bx", False),
+        (Claim("c", ("(a+)+$",), regex=True), "a" * 5000 + "b", False),
+        (Claim("other", ("a",)), "a", False),
+    ],
+)
+def test_what_a_claim_must_be(claim: Claim, value: Any, held: bool) -> None:
+    assert claims.authorized(party(rules=(Rule((claim,)),)), {"c": value}) is held
+
+
+@pytest.mark.parametrize("every", [True, False])
+@pytest.mark.parametrize("within", [True, False])
+@pytest.mark.parametrize("first", ["a", "x"])
+def test_all_or_any(every: bool, within: bool, first: str) -> None:
+    good, bad = Claim("c", (first,)), Claim("c", ("x",))
+    rules = (Rule((good, bad), within), Rule((good,)))
+    one = first == "a" and not within
+    wanted = (one and first == "a") if every else first == "a"
+    assert claims.authorized(party(rules=rules, every=every), {"c": "a"}) is wanted
+    assert claims.authorized(party(), {})
+
+
+@pytest.mark.parametrize(
+    ("value", "header"),
+    [
+        ("a\r\nX-Evil: b", "a X-Evil: b"),
+        (["a", "b"], "a,b"),
+        (None, ""),
+        ({"a": [1]}, '{"a":[1]}'),
+        ("é", "é"),
+        (True, "true"),
+    ],
+)
+def test_what_backends_are_told(value: Any, header: str) -> None:
+    assert claims.claim_text(value) == header

@@ -1,0 +1,308 @@
+"""The reviewer beside an API server: whose tokens are, and who may be taken for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import aiohttp
+import jwt
+import pytest
+
+from fakes.inprocess import Server
+from fakes.reviewer_running import CLUSTER, Running, Upstream, running
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+from gatehouse.sidecars.reviewer import config
+from gatehouse.standalone.state_directory import State
+
+pytestmark = pytest.mark.process
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+NAMESPACE = "default"
+
+REVIEWS = [
+    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+    {
+        "apiGroups": ["authorization.k8s.io"],
+        "resources": ["subjectaccessreviews"],
+        "verbs": ["create"],
+    },
+]
+"""All that the gateway needs for the reviewer. Its clients have nothing of it."""
+
+
+def may(*names: str, group: str = "", resource: str) -> dict[str, Any]:
+    rule: dict[str, Any] = {"apiGroups": [group], "resources": [resource], "verbs": ["impersonate"]}
+    return {**rule, "resourceNames": list(names)} if names else rule
+
+
+BEYOND = "authentication.k8s.io"
+
+CLIENTS = {
+    "nothing": [],
+    "users": [may(resource="users")],
+    "bob": [may("bob", resource="users"), may("dev", resource="groups")],
+    "accounts": [may("web", resource="serviceaccounts")],
+    "uids": [may(resource="users"), may("7", group=BEYOND, resource="uids")],
+    "scopes": [
+        may(resource="users"),
+        may("view", "odd,=%", group=BEYOND, resource="userextras/scopes"),
+    ],
+    "extras": [may(resource="users"), may(group=BEYOND, resource="userextras/example.org/team")],
+    "core-uids": [may(resource="users"), may(resource="uids")],
+}
+
+WANTED: list[dict[str, Any]] = [
+    {"username": "bob"},
+    {"username": "eve"},
+    {"username": "bob", "groups": ["dev"]},
+    {"username": "bob", "groups": ["dev", "ops"]},
+    {"username": "bob", "groups": ["system:masters"]},
+    {"username": "bob", "uid": "7"},
+    {"username": "bob", "uid": "8"},
+    {"username": "bob", "extra": {"scopes": ["view"]}},
+    {"username": "bob", "extra": {"scopes": ["view", "edit"]}},
+    {"username": "bob", "extra": {"scopes": ["odd,=%"]}},
+    {"username": "bob", "extra": {"example.org/team": ["a"]}},
+    {"username": "bob", "uid": "7", "groups": ["dev"], "extra": {"scopes": ["view"]}},
+    {"username": "system:serviceaccount:default:web"},
+    {"username": "system:serviceaccount:other:web"},
+    {"username": "system:serviceaccount:default:db"},
+    {"username": "system:serviceaccount:default:web", "groups": ["dev"]},
+    {"username": "system:serviceaccount:default"},
+    {"username": "system:anonymous"},
+    {"username": "böb, the =%builder"},
+]
+
+
+class World:
+    """An API server, a reviewer, and between them what Envoy is."""
+
+    def __init__(
+        self, server: Server, client: kube.Client, reviewer: Running, upstream: Upstream
+    ) -> None:
+        self.server, self.client = server, client
+        self.reviewer, self.upstream = reviewer, upstream
+
+    async def token(self, account: str, seconds: int = 600) -> str:
+        token, _ = await self.client.create_token(NAMESPACE, account, [], seconds)
+        return token
+
+    async def whoami(self, token: str) -> dict[str, Any]:
+        """Return the user that the cluster reports for its client."""
+        async with (
+            self.server.raw(Authorization=f"Bearer {token}") as http,
+            http.post(WHOAMI, json={}) as response,
+        ):
+            found: dict[str, Any] = (await response.json())["status"]["userInfo"]
+            return found
+
+
+async def account(server: Server, client: kube.Client, name: str, rules: list[Any]) -> None:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    await client.create(resources.SERVICE_ACCOUNTS, {"metadata": metadata})
+    if not rules:
+        return
+    subject = {"kind": "ServiceAccount", **metadata}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    role = {"metadata": {"name": name}, "rules": rules}
+    binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
+    async with server.raw() as http:
+        for plural, made in (("clusterroles", role), ("clusterrolebindings", binding)):
+            async with http.post(f"{RBAC}/{plural}", json=made) as response:
+                assert response.status == 201, await response.text()
+
+
+@contextlib.asynccontextmanager
+async def a_world(tmp_path: Path) -> AsyncIterator[World]:
+    server = Server(State(tmp_path / "state"))
+    async with server.running(), server.client() as client, running(tmp_path) as reviewer:
+        await account(server, client, "gateway", REVIEWS)
+        own, _ = await client.create_token(NAMESPACE, "gateway", [], 3600)
+        async with server.raw(Authorization=f"Bearer {own}") as cluster:
+            upstream = Upstream(tmp_path / config.UPSTREAM, cluster)
+            await upstream.start()
+            await reviewer.serving()
+            yield World(server, client, reviewer, upstream)
+            await upstream.stop()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with a_world(tmp_path) as found:
+        yield found
+
+
+async def test_a_token_is_its_accounts(world: World) -> None:
+    await account(world.server, world.client, "robot", [])
+    token = await world.token("robot")
+    known = await world.whoami(token)
+    found = await world.reviewer.token(token)
+    assert found.status == 200, found.text
+    assert unquote(found.headers["x-user"]) == f"system:serviceaccount:{NAMESPACE}:robot"
+    assert found.headers["x-uid"] == known["uid"]
+    assert list(map(unquote, found.headers["x-groups"].split(","))) == known["groups"]
+    extra = [each.partition("=") for each in found.headers.get("x-extra", "").split(",") if each]
+    assert [(unquote(key), unquote(value)) for key, _, value in extra] == [
+        (key, value) for key, values in known.get("extra", {}).items() for value in values
+    ]
+    (asked,) = world.upstream.asked
+    assert asked.cluster == CLUSTER
+    assert asked.path == "/apis/authentication.k8s.io/v1/tokenreviews"
+    assert asked.spec == {"token": token}
+    assert not [name for name in asked.headers if name.lower().startswith("impersonate")]
+
+
+async def test_an_answer_is_kept_no_longer_than_its_token_holds(world: World) -> None:
+    await account(world.server, world.client, "robot", [])
+    token = await world.token("robot", 600)
+    ends = jwt.decode(token, options={"verify_signature": False})["exp"]
+    left = ends - datetime.now(UTC).timestamp()
+    assert left - 5 < (await world.reviewer.token(token, good=86_400)).keep <= left
+    assert (await world.reviewer.token(token, good=60)).keep <= 60
+    assert len(world.upstream.asked) == 1
+
+
+async def test_tokens_that_are_nobodys(world: World) -> None:
+    await account(world.server, world.client, "robot", [])
+    token = await world.token("robot")
+    head, payload, signature = token.split(".")
+    other, _ = await world.client.create_token(NAMESPACE, "robot", ["somebody-else"], 600)
+    for bad in ("no", f"{head}.{payload}.{signature[::-1]}", f"{head}.{payload}.", other):
+        found = await world.reviewer.token(bad)
+        assert (found.status, found.text) == (401, "")
+        assert 9 < found.keep <= 10
+        assert "x-user" not in found.headers
+    assert (await world.reviewer.token(token)).status == 200
+
+
+async def test_a_deleted_account_is_nobody_once_its_answer_is_no_longer_good(
+    world: World,
+) -> None:
+    await account(world.server, world.client, "robot", [])
+    token = await world.token("robot")
+    assert (await world.reviewer.token(token)).status == 200
+    await world.client.delete(resources.SERVICE_ACCOUNTS, "robot", NAMESPACE)
+    assert (await world.reviewer.token(token)).status == 200
+    # Good for as long as who asks now says.
+    assert (await world.reviewer.token(token, good=0)).status == 401
+
+
+async def test_a_gateway_without_rights_is_not_taken_for_bad_tokens(world: World) -> None:
+    async with (
+        world.server.raw() as http,
+        http.delete(f"{RBAC}/clusterrolebindings/gateway") as response,
+    ):
+        assert response.status == 200
+    found = await world.reviewer.token("any")
+    assert found.status == 503
+    assert found.text.startswith(f"{CLUSTER}: tokenreviews: 403 ")
+    assert 'User "system:serviceaccount:default:gateway" cannot create' in found.text
+    assert len(world.upstream.asked) == 1
+    assert found.text in world.reviewer.log
+
+
+async def allowed_by_the_cluster(http: aiohttp.ClientSession, wanted: dict[str, Any]) -> bool:
+    """Return whether the API server's own filter allows its client to impersonate a user."""
+    headers = [("Impersonate-User", wanted["username"])]
+    headers += [("Impersonate-Group", each) for each in wanted.get("groups", ())]
+    headers += [("Impersonate-Uid", wanted["uid"])] if "uid" in wanted else []
+    for key, values in wanted.get("extra", {}).items():
+        headers += [(f"Impersonate-Extra-{quote(key, safe='')}", each) for each in values]
+    async with http.post(WHOAMI, json={}, headers=headers) as response:
+        # Whoever it is then may not be allowed to ask who they are.
+        assert response.status in (201, 403)
+        return "cannot impersonate" not in await response.text()
+
+
+async def test_who_may_impersonate_whom_is_what_the_cluster_itself_says(world: World) -> None:
+    differ, granted = [], 0
+    for name, rules in CLIENTS.items():
+        await account(world.server, world.client, name, rules)
+        token = await world.token(name)
+        client = await world.whoami(token)
+        async with world.server.raw(Authorization=f"Bearer {token}") as http:
+            for wanted in WANTED:
+                expected = await allowed_by_the_cluster(http, wanted)
+                found = await world.reviewer.impersonation(client, wanted)
+                granted += expected
+                if found.status != (200 if expected else 403):
+                    differ.append((name, wanted, expected, found))
+    assert differ == []
+    assert 10 < granted < len(CLIENTS) * len(WANTED) - 10
+    for asked in world.upstream.asked:
+        assert not [each for each in asked.headers if each.lower().startswith("impersonate")]
+
+
+async def test_a_refusal_says_what_the_cluster_would(world: World) -> None:
+    await account(world.server, world.client, "bob", CLIENTS["bob"])
+    token = await world.token("bob")
+    client = await world.whoami(token)
+    async with world.server.raw(Authorization=f"Bearer {token}") as http:
+        for headers, wanted in (
+            ({"Impersonate-User": "eve"}, {"username": "eve"}),
+            (
+                {"Impersonate-User": "bob", "Impersonate-Extra-scopes": "x"},
+                {"username": "bob", "extra": {"scopes": ["x"]}},
+            ),
+            (
+                {"Impersonate-User": "system:serviceaccount:a:b"},
+                {"username": "system:serviceaccount:a:b"},
+            ),
+        ):
+            async with http.post(WHOAMI, json={}, headers=headers) as response:
+                said = (await response.json())["message"]
+            assert (await world.reviewer.impersonation(client, wanted)).text == said
+
+
+async def test_a_permission_is_kept_for_each_client_and_thing(world: World) -> None:
+    await account(world.server, world.client, "bob", CLIENTS["bob"])
+    client = {"username": f"system:serviceaccount:{NAMESPACE}:bob"}
+    wanted = {"username": "bob", "groups": ["dev", "ops"]}
+    first = await world.reviewer.impersonation(client, wanted)
+    assert (first.status, len(world.upstream.asked)) == (403, 3)
+    assert 'groups "ops" is forbidden' in first.text
+    again = await world.reviewer.impersonation(client, wanted)
+    assert (again.status, again.text, len(world.upstream.asked)) == (403, first.text, 3)
+    assert again.keep <= first.keep <= 30
+    allowed = await world.reviewer.impersonation(client, {"username": "bob", "groups": ["dev"]})
+    assert (allowed.status, len(world.upstream.asked)) == (200, 3)
+    assert 295 < allowed.keep <= 300
+    other = await world.reviewer.impersonation({**client, "groups": ["x"]}, {"username": "bob"})
+    assert (other.status, len(world.upstream.asked)) == (200, 4)
+
+
+async def test_who_may_not_be_the_user_costs_one_question(world: World) -> None:
+    wanted = {"username": "bob", "groups": [f"g{number}" for number in range(500)]}
+    assert (await world.reviewer.impersonation({"username": "eve"}, wanted)).status == 403
+    assert len(world.upstream.asked) == 1
+
+
+async def test_a_permission_that_is_given_is_seen_once_the_refusal_is_forgotten(
+    world: World,
+) -> None:
+    await account(world.server, world.client, "late", [])
+    client = {"username": f"system:serviceaccount:{NAMESPACE}:late"}
+    wanted = {"username": "bob"}
+    assert (await world.reviewer.impersonation(client, wanted, bad=0.2)).status == 403
+    async with world.server.raw() as http:
+        role = {"metadata": {"name": "late"}, "rules": [may(resource="users")]}
+        binding = {
+            "metadata": {"name": "late"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "late",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": "late", "namespace": NAMESPACE}],
+        }  # fmt: skip
+        for plural, made in (("clusterroles", role), ("clusterrolebindings", binding)):
+            async with http.post(f"{RBAC}/{plural}", json=made) as response:
+                assert response.status == 201
+    await asyncio.sleep(0.2)
+    assert (await world.reviewer.impersonation(client, wanted, bad=0.2)).status == 200

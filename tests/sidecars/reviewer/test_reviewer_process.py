@@ -1,0 +1,464 @@
+"""The reviewer's process: what it asks, what it keeps, and what becomes of it under faults."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import signal
+import stat
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from fakes.reviewer_running import CLUSTER, Answer, Fault, Running, Upstream, review, running
+from gatehouse.sidecars.reviewer import config
+from gatehouse.sidecars.reviewer.concurrency import MAX_CONCURRENT_REVIEWS, MAX_QUEUED
+
+pytestmark = pytest.mark.process
+
+ALICE = {"authenticated": True, "user": {"username": "alice", "groups": ["dev"]}}
+
+
+def saying(response: Callable[[], web.StreamResponse]) -> Fault:
+    async def fault(_: web.BaseRequest) -> web.StreamResponse:
+        return response()
+
+    return fault
+
+
+async def of_alices(request: web.BaseRequest) -> web.StreamResponse:
+    """Respond in 5 ms. Tokens that begin with ``good`` belong to Alice."""
+    await asyncio.sleep(0.005)
+    if request.path.endswith("subjectaccessreviews"):
+        return review({"allowed": True}, "SubjectAccessReview")
+    good = b'"token":"good' in await request.read()
+    return review(ALICE if good else {"user": {}, "error": "invalid bearer token"})
+
+
+async def test_an_answer_is_kept(reviewer: Running, upstream: Upstream) -> None:
+    upstream.fault = of_alices
+    first = await reviewer.token("good")
+    assert (first.status, first.headers["x-user"], first.headers["x-groups"]) == (
+        200, "alice", "dev",
+    )  # fmt: skip
+    assert "x-uid" not in first.headers
+    assert 599 < first.keep < 600
+    await asyncio.sleep(0.1)
+    again = await reviewer.token("good")
+    assert again.keep <= first.keep - 0.1
+    assert (await reviewer.token("good", x_cluster="other.example")).status == 200
+    assert [each.cluster for each in upstream.asked] == [CLUSTER, "other.example"]
+
+
+async def test_who_asks_at_once_is_answered_by_one_review(
+    reviewer: Running, upstream: Upstream
+) -> None:
+    upstream.fault = of_alices
+    answers = await asyncio.gather(*(reviewer.token("good") for _ in range(100)))
+    assert {each.status for each in answers} == {200}
+    assert len(upstream.asked) == 1
+    answers = await asyncio.gather(*(reviewer.token("bad", bad=0) for _ in range(100)))
+    assert {each.status for each in answers} == {401}
+    assert len(upstream.asked) < 100
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"x_cluster": ""}, "x-cluster: invalid cluster name ''"),
+        ({"x_cluster": "a/b"}, "x-cluster: invalid cluster name 'a/b'"),
+        ({"x_good_for": "long"}, "x-good-for: invalid number of seconds 'long'"),
+        ({"x_bad_for": "-1"}, "x-bad-for: invalid number of seconds '-1'"),
+        ({"x_user": ""}, "x-user is missing"),
+        ({"x_groups": "a,,b"}, "x-groups: one of 3 values is empty"),
+        ({"x_as_user": "%"}, "x-as-user: '%' is not"),
+        ({"x_as_extra": "scopes"}, "x-as-extra: 'scopes' must be"),
+        ({"x_as_groups": ",".join(map(str, range(1000)))}, "1001 permissions needed"),
+    ],
+)
+async def test_what_cannot_be_read_is_not_asked(
+    reviewer: Running, upstream: Upstream, headers: dict[str, str], said: str
+) -> None:
+    known = {"x_user": "a", "x_as_user": "b", **headers}
+    found = await reviewer.ask("/impersonation", 1, 1, **known)
+    assert (found.status, found.text.startswith(said)) == (400, True), found.text
+    assert upstream.asked == []
+
+
+async def test_what_is_no_bearer_token_is_nobodys(reviewer: Running, upstream: Upstream) -> None:
+    for header in ("", "Basic YTpi", "Bearer", "Bearer a b"):
+        found = await reviewer.ask("/token", authorization=header)
+        assert (found.status, found.keep) == (401, 10)
+    assert upstream.asked == []
+
+
+async def test_what_else_is_asked_is_not_found(reviewer: Running) -> None:
+    assert (await reviewer.ask("/")).status == 404
+    assert (await reviewer.ask("/token/")).status == 404
+    async with reviewer.http.get("http://reviewer/token") as response:
+        assert response.status == 404
+
+
+async def test_nobody_but_the_owner_reaches_it(reviewer: Running) -> None:
+    assert stat.S_IMODE(reviewer.socket.stat().st_mode) == 0o600
+
+
+async def test_groups_by_the_thousand(reviewer: Running, upstream: Upstream) -> None:
+    groups = [f"team {number} äöü" for number in range(3000)]
+    status = {"authenticated": True, "user": {"username": "a", "groups": groups}}
+    upstream.fault = saying(lambda: review(status))
+    async with aiohttp.ClientSession(
+        connector=aiohttp.UnixConnector(str(reviewer.socket)), max_field_size=1 << 20
+    ) as http:
+        reviewer.http = http
+        found = await reviewer.token("a")
+    assert found.status == 200
+    assert found.headers["x-groups"].count(",") == 2999
+
+
+# What fails
+
+
+def _cut(request: web.BaseRequest) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+
+
+FAULTS: dict[str, tuple[Callable[[], web.StreamResponse], str]] = {
+    "500": (lambda: web.Response(status=500, text="no"), "tokenreviews: 500 no"),
+    "429": (
+        lambda: web.json_response({"kind": "Status", "message": "Too many\nrequests"}, status=429),
+        "tokenreviews: 429 Too many requests",
+    ),
+    "Envoy has nobody": (
+        lambda: web.Response(status=503, text="no healthy upstream"),
+        "tokenreviews: 503 no healthy upstream",
+    ),
+    "no JSON": (lambda: web.Response(text="<html>"), "invalid review: JSON is"),
+    "nothing": (lambda: web.Response(), "invalid review: Input data was truncated"),
+    "no review": (
+        lambda: web.json_response({"kind": "Status", "status": "Failure"}),
+        "invalid review: Invalid enum value 'Status'",
+    ),
+    "nobody": (lambda: review({"authenticated": True}), "TokenReview without a username"),
+    "too much": (
+        lambda: web.Response(body=b" " * (2 << 20)),
+        "response is larger than 1048576 bytes",
+    ),
+}
+
+
+async def test_what_fails_is_tried_twice_and_not_kept(
+    reviewer: Running, upstream: Upstream
+) -> None:
+    for name, (response, said) in FAULTS.items():
+        upstream.asked.clear()
+        token = f"good-{name.replace(' ', '-')}"
+        upstream.fault = saying(response)
+        found = await reviewer.token(token)
+        assert (name, found.status, len(upstream.asked)) == (name, 503, 2)
+        assert found.text.startswith(f"{CLUSTER}: {said}")
+        assert "x-keep" not in found.headers
+        assert f"reviewer: {found.text}" in reviewer.log
+        upstream.fault = of_alices
+        assert (await reviewer.token(token)).status == 200
+    metrics = await reviewer.metrics()
+    label = f'cluster="{CLUSTER}",outcome="failed",review="token"'
+    assert metrics[f"gatehouse_reviewer_reviews_total{{{label}}}"] == len(FAULTS)
+    assert metrics["gatehouse_reviewer_retries_total"] == len(FAULTS)
+
+
+async def test_one_failure_is_not_noticed(reviewer: Running, upstream: Upstream) -> None:
+    async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
+        if len(upstream.asked) > 1:
+            return await of_alices(request)
+        if name == "slow":
+            await asyncio.sleep(10)
+        if name == "cut":
+            _cut(request)
+            return web.Response()
+        return FAULTS[name][0]()
+
+    upstream.fault = fault
+    for name in (*FAULTS, "cut", "slow"):
+        upstream.asked.clear()
+        found = await reviewer.token(f"good-{name.replace(' ', '-')}")
+        assert (name, found.status, len(upstream.asked)) == (name, 200, 2)
+    assert reviewer.log == ""
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+async def test_a_gateway_that_is_not_let_in_asks_once(
+    reviewer: Running, upstream: Upstream, status: int
+) -> None:
+    upstream.fault = saying(lambda: web.Response(status=status, text="go away"))
+    found = await reviewer.token("good")
+    assert (found.status, found.text) == (503, f"{CLUSTER}: tokenreviews: {status} go away")
+    assert len(upstream.asked) == 1
+
+
+async def test_a_cluster_that_does_not_answer(reviewer: Running, upstream: Upstream) -> None:
+    async def fault(_: web.BaseRequest) -> web.StreamResponse | None:
+        await asyncio.sleep(30)
+        return None
+
+    upstream.fault = fault
+    begun = time.monotonic()
+    found = await reviewer.token("good")
+    assert (found.status, found.text) == (503, f"{CLUSTER}: no response within 2 s")
+    assert 4 <= time.monotonic() - begun < 10
+
+
+async def test_an_envoy_that_is_away(reviewer: Running, upstream: Upstream) -> None:
+    upstream.fault = of_alices
+    assert (await reviewer.token("good")).status == 200
+    await upstream.stop()
+    assert (await reviewer.token("good")).status == 200
+    found = await reviewer.token("good too")
+    assert (found.status, "x-user" in found.headers) == (401, False)
+    found = await reviewer.token("good-too")
+    assert found.status == 503
+    assert found.text == f"{CLUSTER}: cannot connect to Envoy: No such file or directory"
+    await upstream.start()
+    assert (await reviewer.token("good-too")).status == 200
+
+
+async def test_one_failed_permission_is_no_answer(reviewer: Running, upstream: Upstream) -> None:
+    async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
+        if b'"name":"ops"' in await request.read():
+            return web.Response(status=500, text="no")
+        return await of_alices(request)
+
+    upstream.fault = fault
+    client, wanted = {"username": "a"}, {"username": "b", "groups": ["dev", "ops"]}
+    found = await reviewer.impersonation(client, wanted)
+    assert (found.status, found.text) == (503, f"{CLUSTER}: subjectaccessreviews: 500 no")
+
+
+async def test_no_token_is_ever_logged_or_told(reviewer: Running, upstream: Upstream) -> None:
+    async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
+        return web.Response(status=500, body=b"x" * 250 + b" cannot: " + await request.read())
+
+    upstream.fault = fault
+    token = "good" + "s3cret" * 40
+    found = await reviewer.token(token)
+    assert found.status == 503
+    assert "cannot" in reviewer.log
+    for shown in (found.text, reviewer.log):
+        assert "s3cret" not in shown
+
+
+# How much
+
+
+async def test_a_cluster_is_asked_little_at_a_time_and_no_other_one_waits(
+    reviewer: Running, upstream: Upstream
+) -> None:
+    release = asyncio.Event()
+
+    async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
+        if request.headers["Host"] == CLUSTER:
+            await release.wait()
+        return await of_alices(request)
+
+    upstream.fault = fault
+    more = 20
+    flood = [
+        asyncio.create_task(reviewer.token(f"good{number}"))
+        for number in range(MAX_CONCURRENT_REVIEWS + MAX_QUEUED + more)
+    ]
+    label = f'cluster="{CLUSTER}",outcome="busy",review="token"'
+    async with asyncio.timeout(60):
+        while f"gatehouse_reviewer_reviews_total{{{label}}}" not in await reviewer.metrics():
+            await asyncio.sleep(0.01)
+    assert (await reviewer.token("good", x_cluster="other.example")).status == 200
+    assert upstream.most <= MAX_CONCURRENT_REVIEWS + 1
+    release.set()
+    answers = await asyncio.gather(*flood)
+    assert {each.status for each in answers} <= {200, 503}
+    assert {each.text for each in answers if each.status == 503} <= {
+        f"{CLUSTER}: too many waiting reviews",
+        f"{CLUSTER}: no free slot for a review within 2 s",
+        f"{CLUSTER}: no response within 2 s",
+    }
+    assert (await reviewer.token("good")).status == 200
+
+
+async def test_bad_tokens_by_the_thousand_drive_nobody_out(
+    reviewer: Running, upstream: Upstream
+) -> None:
+    upstream.fault = of_alices
+    assert (await reviewer.token("good")).status == 200
+    before, number = _resident(reviewer.process.pid), 10_000
+
+    async def some(first: int) -> set[int]:
+        return await statuses(reviewer, [f"bad{each}" for each in range(first, number, 25)])
+
+    assert set.union(*await asyncio.gather(*map(some, range(25)))) == {401}
+    metrics = await reviewer.metrics()
+    assert metrics['gatehouse_reviewer_cache_entries{cache="refused"}'] == number
+    assert metrics['gatehouse_reviewer_cache_entries{cache="tokens"}'] == 1
+    assert _resident(reviewer.process.pid) - before < 30_000
+    asked = len(upstream.asked)
+    assert (await reviewer.token("good")).status == 200
+    assert len(upstream.asked) == asked
+
+
+async def statuses(reviewer: Running, tokens: Sequence[str]) -> set[int]:
+    """Ask over one connection, at the least cost to this process.
+
+    What a busy upstream did not answer in time (503) is asked again, as clients do.
+    """
+    reader, writer = await asyncio.open_unix_connection(str(reviewer.socket))
+    found = set()
+    with contextlib.closing(writer):
+        for token in tokens:
+            while (status := await _asked(reader, writer, token)) == 503:
+                await asyncio.sleep(0.5)
+            found.add(status)
+    return found
+
+
+async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> int:
+    writer.write(
+        b"POST /token HTTP/1.1\r\nhost: r\r\ncontent-length: 0\r\nx-good-for: 600\r\n"
+        b"x-bad-for: 600\r\nx-cluster: %b\r\nauthorization: Bearer %b\r\n\r\n"
+        % (CLUSTER.encode(), token.encode())
+    )
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    assert length is not None, head
+    await reader.readexactly(int(length[1]))
+    return int(head[9:12])
+
+
+def _resident(pid: int) -> int:
+    """Return the memory of a process in kB."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0])
+
+
+# How it lives
+
+
+class Load:
+    """Questions without a pause, over connections that are kept, as Envoy asks them."""
+
+    def __init__(self, reviewer: Running, width: int = 8) -> None:
+        self._reviewer, self._width = reviewer, width
+        self.answers: list[Answer] = []
+        self.errors: list[str] = []
+
+    async def __aenter__(self) -> Load:
+        self._tasks = [asyncio.create_task(self._ask(each)) for each in range(self._width)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _ask(self, first: int) -> None:
+        number = first
+        while True:
+            number += self._width
+            try:
+                # Some from memory, some not.
+                answer = await self._reviewer.token(f"good{number // 3}")
+                self.answers.append(answer)
+            except (aiohttp.ClientError, OSError) as error:
+                self.errors.append(repr(error))
+                await asyncio.sleep(0.01)
+
+    async def more(self, count: int = 200) -> None:
+        async with asyncio.timeout(20):
+            reached = len(self.answers) + count
+            while len(self.answers) < reached:
+                await asyncio.sleep(0.01)
+
+
+async def test_another_takes_over_and_no_question_is_lost(
+    reviewer: Running, upstream: Upstream
+) -> None:
+    upstream.fault = of_alices
+    async with Load(reviewer) as load:
+        for _ in range(3):
+            await load.more()
+            old = reviewer.process
+            reviewer.start()
+            await reviewer.serving()
+            async with asyncio.timeout(20):
+                while old.poll() is None:
+                    await asyncio.sleep(0.05)
+            assert old.returncode == 0
+            # The old one left what is the new one's.
+            await reviewer.serving()
+            await load.more()
+    assert load.errors == []
+    assert {each.status for each in load.answers} == {200}
+
+
+async def test_what_was_asked_before_its_end_is_answered(
+    reviewer: Running, upstream: Upstream
+) -> None:
+    async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
+        await asyncio.sleep(1)
+        return await of_alices(request)
+
+    upstream.fault = fault
+    asked = [asyncio.create_task(reviewer.token(f"good{each}")) for each in range(20)]
+    async with asyncio.timeout(10):
+        while len(upstream.asked) < 20:
+            await asyncio.sleep(0.01)
+    reviewer.process.send_signal(signal.SIGTERM)
+    assert {each.status for each in await asyncio.gather(*asked)} == {200}
+    assert reviewer.process.wait(10) == 0
+    assert not reviewer.socket.exists()
+
+
+async def test_one_that_is_killed_is_replaced_under_load(
+    reviewer: Running, upstream: Upstream
+) -> None:
+    upstream.fault = of_alices
+    async with Load(reviewer) as load:
+        await load.more()
+        reviewer.process.kill()
+        reviewer.process.wait()
+        await asyncio.sleep(0.1)
+        assert load.errors
+        reviewer.start()
+        await reviewer.serving()
+        await asyncio.sleep(0.1)
+        failed = len(load.errors)
+        await load.more()
+        assert len(load.errors) == failed
+    assert {each.status for each in load.answers} == {200}
+
+
+async def test_it_ends_a_while_after_nothing_needs_it(tmp_path: Path) -> None:
+    async with running(tmp_path, linger=0.3) as reviewer:
+        await reviewer.serving()
+        assert reviewer.socket.exists()
+        assert await reviewer.serve() == ""
+        assert await reviewer.serve(tmp_path) == ""
+        await asyncio.sleep(0.5)
+        assert reviewer.process.poll() is None
+        assert await reviewer.serve() == ""
+        assert reviewer.process.wait(10) == 0
+        assert not reviewer.socket.exists()
+
+
+async def test_one_that_cannot_listen_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path) as reviewer:
+        (tmp_path / config.REVIEWER).mkdir()
+        said = await reviewer.serve(tmp_path)
+        assert said == f"{tmp_path / config.REVIEWER}: Is a directory"
+        (tmp_path / config.REVIEWER).rmdir()
+        with contextlib.suppress(FileNotFoundError):
+            (tmp_path / config.REVIEWER).unlink()
+        assert await reviewer.serve(tmp_path) == ""

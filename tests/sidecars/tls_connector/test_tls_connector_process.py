@@ -1,0 +1,406 @@
+"""The connector's process over real TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from fakes.authority import Authority
+from fakes.connector_running import SERVER_NAME, Endpoint, Running, echo, to
+from gatehouse.sidecars.base.failure_log import FailureLog
+from gatehouse.sidecars.tls_connector import config, relay
+from gatehouse.sidecars.tls_connector import listeners as listening_module
+from gatehouse.sidecars.tls_connector.config import Connector
+from gatehouse.sidecars.tls_connector.listeners import Listeners
+
+pytestmark = pytest.mark.process
+
+Make = Callable[..., Endpoint]
+MEGABYTE = 1 << 20
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_bytes_go_both_ways_under_the_name_of_the_handshake(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    endpoint = endpoints(echo, x509.DNSName("x.example"), x509.DNSName("real.example"))
+    await connector.listen(to(endpoint, authority))
+    assert await connector.exchange() == b"hello"
+    assert endpoint.names == [SERVER_NAME]
+    assert connector.log == ""
+
+
+async def test_an_endpoint_with_another_name_gets_nothing_and_the_log_says_why_once(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    received: list[bytes] = []
+    endpoint = endpoints(
+        lambda connection: received.append(connection.recv(100)), x509.DNSName(SERVER_NAME)
+    )
+    await connector.listen(to(endpoint, authority))
+    for _ in range(3):
+        assert await connector.exchange() == b""
+    await asyncio.to_thread(endpoint.ended.acquire)
+    assert set(received) <= {b""}
+    (line,) = connector.log.splitlines()
+    assert line.endswith(
+        f"connector: cluster c-shop-app-443, endpoint 127.0.0.1:{endpoint.port}: the certificate "
+        "has none of the names real.example, spiffe://mesh/real; it has DNS:front.internal"
+    )
+
+
+async def test_an_endpoint_of_another_authority_is_not_trusted(
+    connector: Running, endpoints: Make, authority: Authority, tmp_path: Path
+) -> None:
+    endpoint = endpoints(issuer=Authority(tmp_path, "other"))
+    await connector.listen(to(endpoint, authority))
+    assert await connector.exchange() == b""
+    assert "the certificate is not trusted: unable to get local issuer" in connector.log
+
+
+async def test_nobody_listens(connector: Running, authority: Authority) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    await connector.listen(to(port, authority))
+    assert await connector.exchange() == b""
+    assert f"127.0.0.1:{port}: connection refused" in connector.log
+
+
+async def test_an_endpoint_that_speaks_no_tls(connector: Running, authority: Authority) -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(plain, "127.0.0.1", 0)
+    await connector.listen(to(server.sockets[0].getsockname()[1], authority))
+    assert await connector.exchange() == b""
+    assert "TLS failed: " in connector.log
+    server.close()
+
+
+async def test_new_authorities_are_followed_at_the_next_connection(
+    connector: Running, endpoints: Make, authority: Authority, tmp_path: Path
+) -> None:
+    endpoint = endpoints()
+    await connector.listen(to(endpoint, authority))
+    assert await connector.exchange() == b"hello"
+    await connector.listen(to(endpoint, Authority(tmp_path, "later")))
+    assert await connector.exchange() == b""
+    await connector.listen(to(endpoint, authority))
+    assert await connector.exchange() == b"hello"
+
+
+async def test_the_certificate_of_the_gateway_is_shown(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    context = authority.server("strict", x509.DNSName("real.example"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority.file)
+    endpoint = endpoints(context=context)
+    certificate, key = (str(path) for path in authority.issue("gateway"))
+    await connector.listen(
+        to(endpoint, authority, certificate=certificate, key=key),
+        to(endpoint, authority, socket="without.sock"),
+    )
+    assert await connector.exchange() == b"hello"
+    assert connector.log == ""
+    assert await connector.exchange(name="without.sock") == b""
+    assert "TLS failed: " in connector.log or "lost before any response: " in connector.log
+
+
+@pytest.mark.parametrize("offered", ["", "h2"])
+async def test_only_the_protocol_asked_for_is_offered(
+    connector: Running, endpoints: Make, authority: Authority, offered: str
+) -> None:
+    context = authority.server("http2", x509.DNSName("real.example"))
+    context.set_alpn_protocols(["h2", "http/1.1"])
+
+    def chosen(connection: ssl.SSLSocket) -> None:
+        while connection.recv(100):
+            pass
+        connection.sendall(str(connection.selected_alpn_protocol()).encode())
+
+    await connector.listen(to(endpoints(chosen, context=context), authority, alpn=offered))
+    assert await connector.exchange() == (offered or "None").encode()
+
+
+async def test_large_bodies_arrive_whole(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    body = os.urandom(MEGABYTE) * 48
+
+    def answer(connection: ssl.SSLSocket) -> None:
+        whole = hashlib.sha256()
+        while data := connection.recv(65536):
+            whole.update(data)
+        connection.sendall(whole.digest() + body)
+
+    await connector.listen(to(endpoints(answer), authority))
+    found = await connector.exchange(body)
+    assert found[:32] == hashlib.sha256(body).digest()
+    assert found[32:] == body
+
+
+async def test_an_answer_may_come_after_the_end_of_the_request(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    ended, answer = threading.Event(), threading.Event()
+
+    def late(connection: ssl.SSLSocket) -> None:
+        assert connection.recv(100) == b"question"
+        assert connection.recv(100) == b""
+        ended.set()
+        answer.wait(20)
+        connection.sendall(b"answer")
+
+    await connector.listen(to(endpoints(late), authority))
+    reader, writer = await connector.connect()
+    writer.write(b"question")
+    writer.write_eof()
+    assert await asyncio.to_thread(ended.wait, 20)
+    answer.set()
+    assert await reader.read() == b"answer"
+    writer.close()
+
+
+async def test_a_request_may_go_on_after_the_end_of_the_answer(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    received: list[bytes] = []
+
+    def early(connection: ssl.SSLSocket) -> None:
+        connection.sendall(b"enough")
+        # The end of TLS is sent alone, and not waited for from the other side.
+        connection.setblocking(False)
+        with pytest.raises(ssl.SSLWantReadError):
+            connection._sslobj.shutdown()  # type: ignore[attr-defined]
+        connection.setblocking(True)
+        with contextlib.suppress(ssl.SSLZeroReturnError):
+            while True:
+                received.append(connection.recv(100))
+
+    endpoint = endpoints(early)
+    await connector.listen(to(endpoint, authority))
+    reader, writer = await connector.connect()
+    assert await reader.read() == b"enough"
+    writer.write(b"more")
+    writer.write_eof()
+    assert await asyncio.to_thread(endpoint.ended.acquire, True, 20)
+    assert (b"".join(received), endpoint.failures) == (b"more", [])
+    writer.close()
+
+
+async def test_a_connection_that_nginx_leaves_is_ended_with_notice(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    endpoint = endpoints()
+    await connector.listen(to(endpoint, authority))
+    reader, writer = await connector.connect()
+    writer.write(b"x")
+    assert await reader.read(1) == b"x"
+    writer.close()
+    assert await asyncio.to_thread(endpoint.ended.acquire, True, 20)
+    assert endpoint.failures == []
+
+
+async def test_what_is_not_taken_is_not_read(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    go, received = threading.Event(), hashlib.sha256()
+
+    def slow(connection: ssl.SSLSocket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        go.wait(60)
+        while data := connection.recv(65536):
+            received.update(data)
+
+    endpoint = endpoints(slow)
+    await connector.listen(to(endpoint, authority))
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(connector.directory / "a.sock"))
+        client.setblocking(False)
+        chunk, sent, still = os.urandom(65536), hashlib.sha256(), 0
+        total = 0
+        # Full when nothing more went in for a while in which megabytes could have.
+        while still < 100:
+            try:
+                size = client.send(chunk)
+            except BlockingIOError:
+                still += 1
+                await asyncio.sleep(0.01)
+            else:
+                sent.update(chunk[:size])
+                total, still = total + size, 0
+            assert total < 64 * MEGABYTE
+        go.set()
+        client.shutdown(socket.SHUT_WR)
+        assert await asyncio.to_thread(endpoint.ended.acquire, True, 20)
+    assert received.digest() == sent.digest()
+
+
+async def test_what_nginx_does_not_take_is_not_read(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    total = 64 * MEGABYTE
+    sent = 0
+
+    def flood(connection: ssl.SSLSocket) -> None:
+        nonlocal sent
+        chunk = bytes(65536)
+        while sent < total:
+            connection.sendall(chunk)
+            sent += len(chunk)
+
+    endpoint = endpoints(flood)
+    await connector.listen(to(endpoint, authority))
+    reader, writer = await connector.connect()
+    seen, still = -1, 0
+    while still < 100:
+        still = still + 1 if sent == seen else 0
+        seen = sent
+        await asyncio.sleep(0.01)
+    assert 0 < seen < total
+    size = 0
+    while data := await reader.read(MEGABYTE):
+        size += len(data)
+    assert size == total
+    writer.close()
+
+
+async def test_many_connections_at_once(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    endpoint = endpoints()
+    await connector.listen(to(endpoint, authority))
+    bodies = [f"{number}".encode() * 100 for number in range(400)]
+    assert await asyncio.gather(*map(connector.exchange, bodies)) == bodies
+    assert connector.log == ""
+
+
+async def test_a_description_that_cannot_be_followed_changes_nothing(
+    connector: Running, endpoints: Make, authority: Authority, tmp_path: Path
+) -> None:
+    endpoint = endpoints()
+    await connector.listen(to(endpoint, authority))
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    authority.file = broken
+    bad = connector.configuration(to(endpoint, authority, socket="b.sock"))
+    assert f"cluster c-shop-app-443: {broken}: " in await connector.serve(bad)
+    assert config.FILE in await connector.serve(tmp_path / "nowhere")
+    assert not (connector.directory / "b.sock").exists()
+    assert await connector.exchange() == b"hello"
+
+
+async def test_sockets_linger_and_the_last_one_takes_the_process_with_it(
+    hasty: Running, endpoints: Make, authority: Authority
+) -> None:
+    connector = hasty
+    endpoint = endpoints()
+    await connector.listen(to(endpoint, authority), to(endpoint, authority, socket="b.sock"))
+    await connector.listen(to(endpoint, authority, socket="b.sock"))
+    assert await connector.exchange() == b"hello"
+    await until(lambda: not (connector.directory / "a.sock").exists())
+    reader, writer = await connector.connect("b.sock")
+    assert await connector.serve() == ""
+    await until(lambda: not (connector.directory / "b.sock").exists())
+    writer.write(b"still")
+    assert await reader.readexactly(5) == b"still"
+    assert connector.process.poll() is None
+    writer.close()
+    assert await asyncio.to_thread(connector.process.wait, 20) == 0
+    assert list(connector.directory.iterdir()) == []
+
+
+async def test_a_socket_that_is_asked_for_again_stays(
+    hasty: Running, endpoints: Make, authority: Authority
+) -> None:
+    connector = hasty
+    endpoint = endpoints()
+    first = to(endpoint, authority)
+    await connector.listen(first, to(endpoint, authority, socket="b.sock"))
+    await connector.listen(to(endpoint, authority, socket="c.sock"))
+    await connector.listen(first)
+    await until(lambda: not (connector.directory / "b.sock").exists())
+    await until(lambda: not (connector.directory / "c.sock").exists())
+    assert await connector.exchange() == b"hello"
+
+
+async def test_a_connection_is_finished_before_a_requested_end(
+    connector: Running, endpoints: Make, authority: Authority
+) -> None:
+    await connector.listen(to(endpoints(), authority))
+    reader, writer = await connector.connect()
+    writer.write(b"before")
+    assert await reader.readexactly(6) == b"before"
+    connector.process.send_signal(signal.SIGTERM)
+    await until(lambda: not (connector.directory / "a.sock").exists())
+    writer.write(b"after")
+    assert await reader.readexactly(5) == b"after"
+    with pytest.raises(subprocess.TimeoutExpired):
+        connector.process.wait(0)
+    writer.close()
+    assert await asyncio.to_thread(connector.process.wait, 20) == 0
+
+
+async def test_an_endpoint_that_says_nothing_is_given_up(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "CONNECT_SECONDS", 0.1)
+    said: list[str] = []
+    listening = Listeners(tmp_path, 0.0, FailureLog(said.append))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connector = to(silent.getsockname()[1], authority)
+        await listening.serve([configuration(tmp_path, connector)])
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
+        assert await reader.read() == b""
+        writer.close()
+    assert said[0].endswith("no connection within 0.1 s")
+    await listening.drain()
+    assert listening.idle.is_set()
+
+
+async def test_a_connection_is_cut_that_nginx_left_and_the_endpoint_does_not_take_from(
+    tmp_path: Path, endpoints: Make, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening_module, "POLL_SECONDS", 0.1)
+    stuck = threading.Event()
+    endpoint = endpoints(lambda _connection: stuck.wait(60))
+    listening = Listeners(tmp_path, 0.0, FailureLog())
+    await listening.serve([configuration(tmp_path, to(endpoint, authority))])
+    looking = asyncio.create_task(listening.housekeeping())
+    _, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
+    writer.write(bytes(16 * MEGABYTE))
+    # Blocks for as long as nothing more is taken: the endpoint's buffers are full by then.
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(writer.drain(), 0.5)
+    writer.transport.abort()
+    await listening.serve([])
+    await asyncio.wait_for(listening.idle.wait(), 20)
+    assert not stuck.is_set()
+    stuck.set()
+    looking.cancel()
+
+
+def configuration(home: Path, *connectors: Connector) -> Path:
+    directory = home / "generation"
+    (directory / "gatehouse").mkdir(parents=True)
+    (directory / config.FILE).write_bytes(config.encode(connectors))
+    return directory

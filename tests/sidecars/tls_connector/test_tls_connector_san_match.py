@@ -1,0 +1,100 @@
+"""Matching of certificates' names."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from cryptography import x509
+
+from fakes.authority import Authority
+from gatehouse.sidecars.tls_connector import san_match
+from gatehouse.sidecars.tls_connector.config import Name
+
+DNS: Literal["dns"] = "dns"
+URI: Literal["uri"] = "uri"
+
+
+def having(directory: Path, *names: x509.GeneralName) -> dict[str, Any]:
+    """Return a real certificate as ``ssl`` represents a peer's certificate."""
+    authority = Authority(directory)
+    server_context = authority.server("common.example", *names)
+    client_context = ssl.create_default_context(cafile=str(authority.file))
+    client_context.check_hostname = False
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    client = client_context.wrap_bio(to_client, to_server)
+    for side in (client, server, client):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    found = client.getpeercert()
+    assert found is not None
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("presented", "kind", "wanted", "good"),
+    [
+        ("a.example.com", DNS, "a.example.com", True),
+        ("A.Example.COM", DNS, "a.example.com", True),
+        ("a.example.com", DNS, "A.EXAMPLE.com", True),
+        ("a.example.com", DNS, "b.example.com", False),
+        ("a.example.com", DNS, "example.com", False),
+        ("example.com", DNS, "a.example.com", False),
+        ("xa.example.com", DNS, "a.example.com", False),
+        ("*.example.com", DNS, "a.example.com", True),
+        ("*.EXAMPLE.com", DNS, "a.example.com", True),
+        ("*.example.com", DNS, "a.b.example.com", False),
+        ("*.example.com", DNS, "example.com", False),
+        ("*.com", DNS, "example.com", False),
+        ("*", DNS, "localhost", False),
+        ("a*.example.com", DNS, "ab.example.com", False),
+        ("a.*.com", DNS, "a.example.com", False),
+        ("*.*.com", DNS, "a.example.com", False),
+        ("*.example.com", DNS, "*.example.com", True),
+        ("a.example.com", DNS, "*.example.com", False),
+        ("*.b.example.com", DNS, "*.example.com", False),
+        ("*.example.com", DNS, "*.b.example.com", False),
+        ("spiffe://a/b", URI, "spiffe://a/b", True),
+        ("spiffe://a/b", URI, "spiffe://a/B", False),
+        ("spiffe://a/b", URI, "spiffe://a/b/", False),
+        ("spiffe://a/b", URI, "spiffe://a", False),
+        ("https://a.example.com/", DNS, "a.example.com", False),
+        ("a.example.com", URI, "https://a.example.com", False),
+        ("10.0.0.1", DNS, "10.0.0.1", False),
+    ],
+)
+def test_names(tmp_path: Path, presented: str, kind: Any, wanted: str, good: bool) -> None:
+    name: x509.GeneralName = x509.DNSName(presented)
+    if "://" in presented:
+        name = x509.UniformResourceIdentifier(presented)
+    elif presented[0].isdigit():
+        name = x509.IPAddress(ipaddress.ip_address(presented))
+    assert san_match.matches_any_san(having(tmp_path, name), [Name(kind, wanted)]) is good
+
+
+def test_one_of_several_is_enough(tmp_path: Path) -> None:
+    certificate = having(
+        tmp_path, x509.DNSName("a.example"), x509.UniformResourceIdentifier("spiffe://a")
+    )
+    assert san_match.matches_any_san(certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://a")])
+    assert not san_match.matches_any_san(
+        certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://b")]
+    )
+
+
+def test_the_common_name_is_no_name(tmp_path: Path) -> None:
+    certificate = having(tmp_path)
+    assert certificate["subject"] == ((("commonName", "common.example"),),)
+    assert not san_match.matches_any_san(certificate, [Name(DNS, "common.example")])
+    assert san_match.format_names(certificate) == "no names"
+
+
+def test_what_a_certificate_says_cannot_forge_a_line_of_the_log() -> None:
+    shown = san_match.format_names({"subjectAltName": (("URI", "x\n2026 [error] forged"),)})
+    assert "\n" not in shown

@@ -1,0 +1,202 @@
+"""Hosts that are unavailable, slow or replaced: no update is lost, and none delays another."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from fakes.hosts import JITTER, Clock, holdings, hosted, plus
+from fakes.nginx_plus import FakePlus, Fault, Plus
+from gatehouse.compiler.ir import load_balancing as ir
+from gatehouse.dataplane.delivery import HostReport
+from gatehouse.standalone.free_ports import free_port
+from gatehouse.transports.nginx_plus import Fleet, client
+from gatehouse.transports.nginx_plus.host_state import retry_delay
+from gatehouse.transports.nginx_plus.worker import RealClock, Worker
+
+WEB = "http/web"
+A, B = "10.0.0.1:30080", "10.0.0.2:30080"
+
+
+def test_retries_begin_at_two_seconds_and_double_to_a_minute() -> None:
+    assert [retry_delay(n) for n in range(1, 9)] == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert retry_delay(100_000) == 60
+
+
+async def test_host_gets_the_newest_version_after_hours_of_retries_per_minute() -> None:
+    port, clock, reports = free_port(), Clock(), list[HostReport]()
+    host = ir.Host(f"http://127.0.0.1:{port}/api")
+    worker = Worker(host, reports.append, clock, lambda: JITTER)
+    task = asyncio.create_task(worker.run())
+    try:
+        worker.want(holdings({WEB: [A]}))
+        hours = 4 * 3600
+        for second in range(0, hours, 10):
+            await until(lambda: any(each > clock.now() for each in clock.waiting))
+            await clock.move(10)
+            if second == 3600:
+                worker.want(holdings({WEB: [B]}))
+        await until(lambda: bool(clock.waiting))
+        attempts = worker.calls["GET", "none"]
+        # Six to get to a minute, and then one each 60.5 s, seen at steps of 10 s.
+        assert hours / 70 - 3 <= attempts <= hours / 60 + 8
+        assert "cannot connect: " in reports[-1].error
+        made = plus(WEB)
+        async with FakePlus(made).serving(port=port):
+            await clock.move(61)
+            await until(lambda: reports[-1].error == "" and reports[-1].behind == 0)
+            (server,) = made.upstreams["http", "web"].servers.values()
+            assert server.server == B
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_slow_host_times_out_and_is_retried() -> None:
+    async with hosted(plus(WEB)) as host:
+        worker = host.worker
+        host.fake.faults.append(Fault("POST", "*", delay=60.0))
+        made = holdings({WEB: [A]})
+        made.timeout = 0.2
+        worker.want(made)
+        await asyncio.sleep(0)
+        await host.pass_(JITTER)
+        assert host.reports[-1].error == "no response within 0.2 s"
+        await host.pass_(2 + JITTER)
+        assert host.held(WEB) == [A]
+
+
+async def test_endless_response_does_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ANSWER_MAX", 1 << 20)
+    sent = 0
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"[" * 65536)
+                sent += 65536
+                await writer.drain()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    reports: list[HostReport] = []
+    port = server.sockets[0].getsockname()[1]
+    worker = Worker(ir.Host(f"http://127.0.0.1:{port}/api"), reports.append, RealClock(), lambda: 0)
+    task = asyncio.create_task(worker.run())
+    try:
+        worker.want(holdings({WEB: [A]}))
+        await until(lambda: bool(reports) and reports[-1].error != "")
+        assert reports[-1].error == "200: response is larger than 1 MiB"
+        assert sent < 64 << 20
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        server.close()
+
+
+@asynccontextmanager
+async def fleet(*made: Plus) -> AsyncIterator[tuple[Fleet, list[FakePlus], tuple[ir.Host, ...]]]:
+    """Run a fleet with hosts, on the real clock."""
+    async with AsyncExitStack() as stack:
+        fakes = [FakePlus(each) for each in made]
+        urls = [await stack.enter_async_context(fake.serving()) for fake in fakes]
+        found = Fleet(lambda name, report: None)
+        stack.push_async_callback(found.close)
+        yield found, fakes, tuple(ir.Host(url) for url in urls)
+
+
+def held(fake: FakePlus, name: str = "web") -> list[str]:
+    return sorted(s.server for s in fake.plus.upstreams["http", name].servers.values())
+
+
+async def test_unresponsive_host_does_not_delay_others() -> None:
+    async with fleet(plus(WEB), plus(WEB), plus(WEB)) as (found, fakes, hosts):
+        fakes[0].faults.append(Fault(delay=3600.0, times=-1))
+        found.want({"lb": (hosts, holdings({WEB: [A]}))})
+        await until(lambda: held(fakes[1]) == held(fakes[2]) == [A])
+        found.want({"lb": (hosts, holdings({WEB: [B]}))})
+        await until(lambda: held(fakes[1]) == held(fakes[2]) == [B])
+        assert held(fakes[0]) == []
+
+
+async def test_unanswered_dns_queries_do_not_delay_other_hosts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_up, answered = socket.getaddrinfo, threading.Event()
+
+    def look(host: Any, *rest: Any, **more: Any) -> Any:
+        if "dead" in str(host):
+            answered.wait(30)
+            raise socket.gaierror(socket.EAI_AGAIN, "no server answered")
+        return looked_up(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    async with fleet(plus(WEB)) as (found, fakes, (host,)):
+        named = ir.Host(host.url.replace("127.0.0.1", "localhost"))
+        dead = [ir.Host(f"http://dead-{number}.example:9000/api") for number in range(60)]
+        wanted = holdings({WEB: [A]})
+        found.want({"lb": (tuple(dead), wanted)})
+        await asyncio.sleep(1)
+        found.want({"lb": ((*dead, named), wanted)})
+        async with asyncio.timeout(5):
+            await until(lambda: held(fakes[0]) == [A])
+        answered.set()
+
+
+async def test_unknown_hostname_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    host = client.Client(ir.Host("http://nobody.example:9000/api"), 5.0)
+    try:
+        with pytest.raises(client.PlusError) as refused:
+            await host.negotiate()
+    finally:
+        await host.close()
+    assert str(refused.value) == "cannot resolve the hostname: Name or service not known"
+
+
+async def test_removed_host_keeps_its_configuration() -> None:
+    async with fleet(plus(WEB), plus(WEB)) as (found, fakes, hosts):
+        found.want({"lb": (hosts, holdings({WEB: [A]}))})
+        await until(lambda: held(fakes[0]) == held(fakes[1]) == [A])
+        found.want({"lb": (hosts[:1], holdings({WEB: [B]}))})
+        await until(lambda: held(fakes[0]) == [B])
+        assert held(fakes[1]) == [A]
+        assert len(found.workers()) == 1
+
+
+async def test_constant_node_changes_lose_no_update() -> None:
+    names = [f"http/u{n}" for n in range(20)]
+    async with fleet(*(plus(*names) for _ in range(4))) as (found, fakes, hosts):
+        servers = [f"10.0.0.{n}:30080" for n in range(20)]
+        fakes[0].faults.append(Fault("POST", "*", times=2, cut=True, after=True))
+        for turn in range(15):
+            wanted = [server for n, server in enumerate(servers) if (n + turn) % 5]
+            found.want({"lb": (hosts, holdings(dict.fromkeys(names, wanted)))})
+            await asyncio.sleep(0.1)
+        last = sorted(wanted)
+        await until(lambda: all(held(f, n[5:]) == last for f in fakes for n in names))
+
+
+async def test_hosts_do_not_apply_the_same_change_at_the_same_time() -> None:
+    async with fleet(*(plus(WEB) for _ in range(8))) as (found, fakes, hosts):
+        found.want({"lb": (hosts, holdings({WEB: [A]}))})
+        times = [worker.knowledge.next_at() for worker in found.workers().values()]
+        assert len(set(times)) == len(times)
+        assert max(times) - min(times) < 0.5
+        await until(lambda: all(held(fake) == [A] for fake in fakes))

@@ -1,0 +1,165 @@
+"""A hanging, lying or flooding agent does not affect others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import uuid
+import weakref
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.agent_control_plane import GATEWAY, ControlPlane
+from fakes.agent_wire import WireAgent, answer, wire_agent
+from gatehouse.dataplane.delivery import InstanceReport
+from gatehouse.dataplane.file_set import File, FileSet
+from gatehouse.transports.agents.session import MAX_UNANSWERED_REQUESTS
+
+OTHER = "shop/other"
+
+
+@pytest.fixture
+async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+    plane = ControlPlane(tmp_path, apply_deadline=1.0)
+    await plane.start()
+    yield plane
+    await plane.server.stop(0.1)
+
+
+def bundle(text: str, files: int = 0) -> FileSet:
+    names = [f"gatehouse/sites/{'long-' * 20}{number}.conf" for number in range(files)]
+    many = [File.make(name, f"{number}") for number, name in enumerate(names)]
+    return FileSet([File.make("gatehouse/http.conf", text), *many])
+
+
+@contextlib.asynccontextmanager
+async def honest(plane: ControlPlane, token: str = "good:pod-1") -> AsyncIterator[list[str]]:
+    async with wire_agent(plane, token) as agent, agent.obeying() as asked:
+        yield asked
+
+
+async def has(plane: ControlPlane, gateway: str, instance: str, version: str) -> InstanceReport:
+    async with asyncio.timeout(30):
+        while True:
+            for each in plane.server.report(gateway).instances:
+                if (each.instance, each.confirmed) == (instance, version):
+                    return each
+            await asyncio.sleep(0.005)
+
+
+async def everybody_else_is_served(plane: ControlPlane, changes: int = 10) -> None:
+    """Change both Gateways; the honest ones get every version at once."""
+    for number in range(changes):
+        for gateway in (GATEWAY, OTHER):
+            made = bundle(f"{gateway} {number}")
+            plane.server.publish(gateway, made)
+            await has(plane, gateway, "pod-1", made.version)
+
+
+async def test_one_that_never_reads_delays_nobody_and_holds_nothing(
+    control_plane: ControlPlane,
+) -> None:
+    made: list[weakref.ref[FileSet]] = []
+    async with (
+        honest(control_plane),
+        honest(control_plane, f"good:pod-1@{OTHER}"),
+        wire_agent(control_plane, "good:pod-2") as deaf,
+    ):
+        await deaf.connect()
+        call = deaf.subscribe()
+        await control_plane.until(lambda report: len(report.instances) == 2)
+        for number in range(16):
+            each = bundle(f"{number}", files=1000)
+            made.append(weakref.ref(each))
+            control_plane.server.publish(GATEWAY, each)
+            await has(control_plane, GATEWAY, "pod-1", each.version)
+            if number < MAX_UNANSWERED_REQUESTS - 1:
+                report = await control_plane.until(lambda report: bool(report.error))
+                assert report.error == "pod-2: no response within 1 s"
+            del each
+        await everybody_else_is_served(control_plane)
+        # What is written to it is kept for it, even where nobody sees: so that must have an end.
+        report = await control_plane.until(lambda report: len(report.instances) == 1)
+        assert report.programmed
+        gc.collect()
+        assert len([each for each in made[:MAX_UNANSWERED_REQUESTS] if each() is not None]) <= 1
+        call.cancel()
+
+
+async def test_answers_to_what_was_never_asked_change_nothing(control_plane: ControlPlane) -> None:
+    seen: list[str] = []
+
+    def lies(correlation: str) -> list[Any]:
+        seen.append(correlation)
+        others = [answer(str(uuid.uuid4()), error) for error in ("", "broken") * 20]
+        return [*others, *(answer(each, "broken") for each in seen[:-1])]
+
+    def overheard(correlation: str) -> list[Any]:
+        seen.append(correlation)
+        return [answer(correlation)]
+
+    async with (
+        wire_agent(control_plane, "good:pod-1") as good,
+        good.obeying(overheard),
+        honest(control_plane, f"good:pod-1@{OTHER}"),
+        wire_agent(control_plane, "good:pod-2") as liar,
+        liar.obeying(lies),
+    ):
+        await everybody_else_is_served(control_plane)
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert report.error == "pod-2: no response within 1 s"
+        confirmed = {each.instance: each.confirmed for each in report.instances}
+        assert confirmed == {"pod-1": report.desired, "pod-2": ""}
+
+
+async def test_versions_that_were_never_sent_are_not_confirmed(
+    control_plane: ControlPlane,
+) -> None:
+    async with (
+        honest(control_plane),
+        honest(control_plane, f"good:pod-1@{OTHER}"),
+        wire_agent(control_plane, "good:pod-2") as liar,
+    ):
+        control_plane.server.publish(OTHER, bundle("theirs"))
+        await liar.connect()
+        for version in ("made up", bundle("theirs").version, "x" * 1_000_000):
+            await liar.say_served(version)
+        call = liar.subscribe()
+        await control_plane.until(lambda report: len(report.instances) == 2)
+        await everybody_else_is_served(control_plane)
+        report = control_plane.server.report(GATEWAY)
+        assert {each.instance: each.confirmed for each in report.instances}["pod-2"] == ""
+        assert not report.programmed
+        call.cancel()
+
+
+async def test_a_flood_of_reports_and_streams_delays_nobody(control_plane: ControlPlane) -> None:
+    done = False
+    said = 0
+
+    async def shout(loud: WireAgent, number: int) -> None:
+        nonlocal said
+        while not done:
+            await loud.say_health("well")
+            await loud.say_status(f"1.31.{number}")
+            await loud.say_served("made up")
+            said += 3
+
+    async with (
+        honest(control_plane),
+        honest(control_plane, f"good:pod-1@{OTHER}"),
+        wire_agent(control_plane, "good:pod-2") as loud,
+    ):
+        await loud.connect()
+        calls = [loud.subscribe() for _ in range(50)]
+        shouting = [asyncio.create_task(shout(loud, number)) for number in range(20)]
+        await everybody_else_is_served(control_plane, 50)
+        done = True
+        await asyncio.gather(*shouting)
+        for call in calls:
+            call.cancel()
+    assert said > 100

@@ -134,6 +134,9 @@ helm: $(CURDIR)/.cache/helm/helm  ## Build helm, for the chart's tests (needs Go
 chart: env-dev $(HELM)  ## Rewrite what of the chart follows from the code, and deploy/
 	$(BIN)/python scripts/chart.py $(HELM)
 
+reference: env-dev  ## Rewrite the reference pages that follow from the code
+	$(BIN)/python scripts/reference.py
+
 cover: env-dev  ## Run the tests and report coverage
 	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term
 

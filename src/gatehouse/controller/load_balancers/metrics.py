@@ -30,7 +30,8 @@ def host_metrics(
     }
     if machines is not None:
         up |= {host: float(each) for host, each in machines.connected().items()}
-        synchronized |= {host: at for host, at in machines.synchronized_at().items()}
+        for host, seconds in machines.synchronized_at().items():
+            synchronized[host] = seconds
     requests: dict[tuple[str, ...], float] = {
         (*host, *call_labels): float(count)
         for host, worker in workers.items()

@@ -38,24 +38,26 @@ _KEY = re.compile(r"\b(annotation|label)\b", re.IGNORECASE)
 """What the docstring of a constant calls it if it is the key of an annotation or label."""
 
 
-def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield a command and its subcommands with the words that call them."""
-    yield path, command
+def commands(
+    command: click.Command, name: str, parent: click.Context | None = None
+) -> Iterator[click.Context]:
+    """Yield the contexts of a command and its subcommands."""
+    settings = {"max_content_width": WIDTH, "terminal_width": WIDTH, **command.context_settings}
+    context = click.Context(command, parent, name, **settings)
+    yield context
     if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
+        for inner_name in command.list_commands(context):
+            inner = command.get_command(context, inner_name)
             if inner is not None and not inner.hidden:
-                yield from commands(inner, f"{path} {name}")
+                yield from commands(inner, inner_name, context)
 
 
 def command_line() -> str:
     """Return the page of all commands with their help."""
     lines = ["# Command line", "", NOTE, "", "Every command with its `--help`.", ""]
-    for path, command in commands(gatehouse, "gatehouse"):
-        context = click.Context(command, info_name=path, max_content_width=WIDTH)
-        context.terminal_width = WIDTH
-        lines += [f"## {path}", "", "```text", command.get_help(context).rstrip(), "```", ""]
+    for context in commands(gatehouse, "gatehouse"):
+        text = context.get_help().rstrip()
+        lines += [f"## {context.command_path}", "", "```text", text, "```", ""]
     return "\n".join(lines)
 
 

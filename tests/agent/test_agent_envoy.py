@@ -243,10 +243,13 @@ async def test_requests_succeed_while_control_plane_restarts(
     await plane.server.stop(0.0)
 
     def start(one: tuple[str, int]) -> subprocess.Popen[bytes]:
-        script = Path(__file__).parents[1] / "fakes" / "envoy_plane_process.py"
         wanted = json.dumps([port, one])
         return subprocess.Popen(
-            [sys.executable, str(script), str(plane.directory), str(plane.port), wanted]
+            [
+                *(sys.executable, "-m", "fakes.envoy_plane_process"),
+                *(str(plane.directory), str(plane.port), wanted),
+            ],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
         )
 
     async with backend("one") as one, backend("two") as two:

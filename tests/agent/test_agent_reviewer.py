@@ -78,7 +78,7 @@ async def test_reviewer_runs_beside_envoy_while_needed(
             http.get(f"http://{health}/metrics") as response,
         ):
             text = await response.text()
-        (kept,) = [each for each in text.splitlines() if 'kept{answers="refused"' in each]
+        (kept,) = [each for each in text.splitlines() if 'cache_entries{cache="refused"' in each]
         assert kept.endswith(" 1.0")
         pid = reviewer(tmp_path)
         assert pid is not None

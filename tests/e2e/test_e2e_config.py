@@ -78,7 +78,7 @@ async def test_a_gateway_without_a_data_plane_is_told_why(
     await apply(client, [gateway("foreign", "somebody-else"), broken])
     await holds(client, "Gateway", "broken", "Accepted", "False")
     expected = {
-        "web": "'web' is not of the form namespace/name",
+        "web": "'web' must be namespace/name",
         "default/absent": 'gateways.gateway.networking.k8s.io "absent" not found',
         "default/foreign": (
             "Gateway default/foreign has no data plane: no controller has accepted it; "

@@ -26,5 +26,5 @@ def test_values_have_the_comments_before_and_behind_them() -> None:
 
 def test_every_command_is_on_the_page_of_commands() -> None:
     page = reference.command_line()
-    for path, _ in reference.commands(command, "gatehouse"):
-        assert f"\n## {path}\n" in page
+    for context in reference.commands(command, "gatehouse"):
+        assert f"\n## {context.command_path}\n" in page

@@ -16,7 +16,7 @@ from gatehouse.compiler.ir import kube_apiserver as ir
 
 pytestmark = pytest.mark.process
 
-_TABLE = Path(__file__).parents[2] / "upstream_clusters" / "request_infos.json"
+_TABLE = Path(__file__).parents[1] / "frontends" / "upstream_cluster" / "request_infos.json"
 LOGGED = ir.Policy((EVERYTHING,), logged=True)
 
 Found = dict[str, Any] | int

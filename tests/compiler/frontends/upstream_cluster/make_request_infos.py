@@ -1,6 +1,6 @@
 """Generate request_infos.json on a machine with Go: how Kubernetes parses requests.
 
-    python tests/upstream_clusters/make_request_infos.py
+    python tests/compiler/frontends/upstream_cluster/make_request_infos.py
 
 The Go program in ``oracle/`` runs ``RequestInfoFactory`` of k8s.io/apiserver, at the version below.
 """

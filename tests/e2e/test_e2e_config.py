@@ -81,7 +81,7 @@ async def test_a_gateway_without_a_data_plane_is_told_why(
         "web": "'web' must be namespace/name",
         "default/absent": 'gateways.gateway.networking.k8s.io "absent" not found',
         "default/foreign": (
-            "Gateway default/foreign has no data plane: no controller has accepted it; "
+            "Gateway default/foreign has no data plane: not accepted by any controller; "
             "its gatewayClassName is somebody-else"
         ),
         "default/broken": "Gateway default/broken has no data plane: Accepted is False: ",

@@ -180,7 +180,9 @@ async def test_several_machines_serve_the_same_and_each_is_told_of(
             await until(moved)
             said = await told(cluster, "pair", "Programmed")
             assert [host["version"] for host in said["hosts"]] == [said["version"]] * 2
-        said = await told(cluster, "pair", "HostSyncFailed", "1 of 2 hosts: lb-2: its agent is not")
+        said = await told(
+            cluster, "pair", "HostSyncFailed", "1 of 2 hosts: lb-2: agent is not connected"
+        )
         assert said["readyHosts"] == "1/2"
         assert await backends(8180) == {"node-2"}
 

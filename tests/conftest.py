@@ -23,7 +23,13 @@ settings.register_profile(
 )
 """The same examples in every run: what a change breaks is broken by the change."""
 settings.register_profile(
-    "random", database=None, deadline=None, print_blob=True, suppress_health_check=SLOW
+    "random",
+    # Not the default where the variable CI is set.
+    derandomize=False,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=SLOW,
 )
 """Other examples in every run; the seed is in the header of pytest's report."""
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))

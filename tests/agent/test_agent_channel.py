@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -67,6 +68,13 @@ class Channel:
 
     async def connected(self, *names: str) -> None:
         await self.plane.until(lambda report: {i.instance for i in report.instances} == set(names))
+
+    async def logged(self, text: str) -> None:
+        """Wait until the agent has logged a text."""
+        deadline = time.monotonic() + 60
+        while text not in (log := self.log.read_text()):
+            assert time.monotonic() < deadline, f"the agent logged no {text}: {log}"
+            await asyncio.sleep(0.05)
 
     async def shown(self) -> bytes:
         """Return the certificate that a new connection receives."""
@@ -143,11 +151,7 @@ async def test_agent_reads_ca_file_at_each_connection(channel: Channel) -> None:
         channel.serve(channel.new)
         await channel.plane.restart()
 
-        async def refused() -> None:
-            while "CERTIFICATE_VERIFY_FAILED" not in channel.log.read_text():
-                await asyncio.sleep(0.05)
-
-        await asyncio.wait_for(refused(), 30)
+        await channel.logged("CERTIFICATE_VERIFY_FAILED")
         assert channel.plane.server.report(GATEWAY).instances == ()
         _replace(channel.new.file, channel.agents_ca)
         await channel.connected("pod-1")

@@ -58,7 +58,11 @@ def test_a_failure_says_how_to_get_it_again(tmp_path: Path) -> None:
     assert not (tmp_path / ".hypothesis" / "examples").exists()
 
 
-def test_random_runs_differ_and_name_their_seed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ci", ["", "1"])
+def test_random_runs_differ_and_name_their_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ci: str
+) -> None:
+    monkeypatch.setenv("CI", ci) if ci else monkeypatch.delenv("CI", raising=False)
     first, report = run(tmp_path, "random")
     assert run(tmp_path, "random")[0] != first
     seed = re.search(r"--hypothesis-seed=\d+", report)

@@ -279,7 +279,7 @@ HOSTED_COLUMNS: list[Schema] = [
 ]
 
 
-DATA_PLANE = {
+GATEWAY_PARAMETERS = {
     **SPECS["NginxProxy"],
     "properties": {
         name: schema
@@ -287,7 +287,7 @@ DATA_PLANE = {
         if name not in ("zoneSize", "serverTokens", "useClusterIP")
     },
 }
-"""What NginxProxy says, but for what only NGINX has."""
+"""The fields of NginxProxy that are not specific to NGINX."""
 
 
 def definitions() -> list[Schema]:
@@ -298,7 +298,7 @@ def definitions() -> list[Schema]:
             described(LOAD_BALANCER, EXTERNAL_LOAD_BALANCER),
             *(STATUS, COLUMNS, "xlb"),
         ),
-        _definition("DataPlane", DATA_PLANE, fields(), COLUMNS[-1:]),
+        _definition("GatewayParameters", GATEWAY_PARAMETERS, fields(), COLUMNS[-1:], "gwp"),
         _definition(
             "HostedAPIServer",
             described(HOSTED, HOSTED_API_SERVER),
@@ -330,7 +330,7 @@ def _definition(
     names = {
         "kind": kind,
         "listKind": f"{kind}List",
-        "plural": f"{kind.lower()}s",
+        "plural": f"{kind.lower().removesuffix('s')}s",
         "singular": kind.lower(),
         "categories": ["gatehouse"],
     }

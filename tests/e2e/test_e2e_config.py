@@ -72,7 +72,7 @@ def gateway(name: str, gateway_class: str) -> dict[str, Any]:
 async def test_a_gateway_without_a_data_plane_is_told_why(
     installation: Installation, client: kube.Client
 ) -> None:
-    parameters = {"group": "gatehouse.dev", "kind": "DataPlane", "name": "none"}
+    parameters = {"group": "gatehouse.dev", "kind": "GatewayParameters", "name": "none"}
     broken = gateway("broken", "gatehouse-envoy")
     broken["spec"]["infrastructure"] = {"parametersRef": parameters}
     await apply(client, [gateway("foreign", "somebody-else"), broken])

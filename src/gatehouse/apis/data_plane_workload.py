@@ -1,5 +1,5 @@
 """Kubernetes settings of a Gateway's data plane: the field ``kubernetes`` of NginxProxy and
-DataPlane.
+GatewayParameters.
 
 Fields and meanings are those of NGINX Gateway Fabric. Parts of Pods are passed on unchanged; the
 API server validates them when the Pod is created.

@@ -308,5 +308,5 @@ class NginxProxy(Resource, frozen=True):
     spec: NginxProxySpec = NginxProxySpec()
 
 
-class DataPlane(NginxProxy, frozen=True):
-    """A DataPlane of the group ``gatehouse.dev``: the proxy-neutral fields of NginxProxy."""
+class GatewayParameters(NginxProxy, frozen=True):
+    """GatewayParameters of the group ``gatehouse.dev``: the proxy-neutral fields of NginxProxy."""

@@ -95,7 +95,7 @@ AUTHENTICATION_FILTERS = Resource(
 EXTERNAL_LOAD_BALANCERS = Resource(
     "gatehouse.dev", "v1alpha1", "externalloadbalancers", "ExternalLoadBalancer"
 )
-DATA_PLANES = Resource("gatehouse.dev", "v1alpha1", "dataplanes", "DataPlane")
+GATEWAY_PARAMETERS = Resource("gatehouse.dev", "v1alpha1", "gatewayparameters", "GatewayParameters")
 UPSTREAM_CLUSTERS = Resource(
     "proxy.kubegateway.io", "v1alpha1", "upstreamclusters", "UpstreamCluster", namespaced=False
 )

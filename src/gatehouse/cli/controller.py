@@ -166,7 +166,7 @@ def network_options(text: str) -> NetworkOptions:
     "network_policy",
     default="",
     callback=parse_with(network_options),
-    help="Default of kubernetes.networkPolicy in NginxProxy and DataPlane, as JSON such as "
+    help="Default of kubernetes.networkPolicy in NginxProxy and GatewayParameters, as JSON such as "
     '{"enable":true}.',
 )
 @click.option(

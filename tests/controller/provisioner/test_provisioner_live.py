@@ -245,7 +245,7 @@ async def test_what_refuses_the_api_server_is_told_in_its_words(live: Live) -> N
 async def test_a_gateway_waits_and_keeps_what_it_has(live: Live) -> None:
     live.plan()
     before = await live.until(DEPLOYMENTS, bool)
-    live.plan(waiting="waiting for parameters: DataPlane default/later not found")
+    live.plan(waiting="waiting for parameters: GatewayParameters default/later not found")
     async with asyncio.timeout(10):
         while "later" not in live.trouble():
             await asyncio.sleep(0.05)

@@ -136,7 +136,7 @@ _CONTROLLER = (
     _rule(_FOLLOW, _GATEWAY_API, "referencegrants"),
     _rule(_READ, _NGINX, _OF_NGINX),
     _rule(_FOLLOW, _NGINX, "nginxproxies"),
-    _rule(_FOLLOW, _GATEHOUSE, "dataplanes externalloadbalancers"),
+    _rule(_FOLLOW, _GATEHOUSE, "gatewayparameters externalloadbalancers"),
     _rule(_READ, _GATEHOUSE, "hostedapiservers"),
     _rule(_READ, _PROXY, "upstreamclusters"),
     _rule("create update delete", _CORE, _OWNED),

@@ -49,15 +49,15 @@ kind: GatewayClass
 metadata: {{name: c}}
 spec:
   controllerName: gatehouse.dev/envoy
-  parametersRef: {{group: gatehouse.dev, kind: DataPlane, name: operator, namespace: ns}}
+  parametersRef: {{group: gatehouse.dev, kind: GatewayParameters, name: operator, namespace: ns}}
 ---
 apiVersion: gatehouse.dev/v1alpha1
-kind: DataPlane
+kind: GatewayParameters
 metadata: {{name: operator}}
 spec: {{kubernetes: {outer}}}
 ---
 apiVersion: gatehouse.dev/v1alpha1
-kind: DataPlane
+kind: GatewayParameters
 metadata: {{name: own}}
 spec: {{kubernetes: {inner}}}
 ---
@@ -66,7 +66,7 @@ kind: Gateway
 metadata: {{name: gw}}
 spec:
   gatewayClassName: c
-  infrastructure: {{parametersRef: {{group: gatehouse.dev, kind: DataPlane, name: own}}}}
+  infrastructure: {{parametersRef: {{group: gatehouse.dev, kind: GatewayParameters, name: own}}}}
   listeners: [{{name: http, port: 80, protocol: HTTP}}]
 """
 
@@ -98,7 +98,7 @@ def test_patches_of_a_gateway_are_refused_and_the_rest_applies() -> None:
     assert accepted["status"] == "False"
     assert accepted["reason"] == "InvalidParameters"
     assert accepted["message"] == (
-        "spec.infrastructure.parametersRef: DataPlane ns/own: "
+        "spec.infrastructure.parametersRef: GatewayParameters ns/own: "
         "spec.kubernetes.deployment.patches: may be set only by the parameters of the "
         "GatewayClass; all other fields apply"
     )
@@ -154,7 +154,7 @@ def leaves(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tu
 
 
 @pytest.mark.parametrize(
-    "definition", ["nginxproxies.gateway.nginx.org", "dataplanes.gatehouse.dev"]
+    "definition", ["nginxproxies.gateway.nginx.org", "gatewayparameters.gatehouse.dev"]
 )
 def test_every_crd_field_is_allowed_or_refused(definition: str) -> None:
     file = resources.files("gatehouse.apiserver") / "bundled" / f"{definition}.json"

@@ -43,7 +43,7 @@ VIEWS: Mapping[str, type[meta.Resource]] = {
     "ObservabilityPolicy": nginx_gateway.ObservabilityPolicy,
     "SnippetsPolicy": nginx_gateway.SnippetsPolicy,
     "NginxProxy": nginx_gateway.NginxProxy,
-    "DataPlane": nginx_gateway.DataPlane,
+    "GatewayParameters": nginx_gateway.GatewayParameters,
     "SnippetsFilter": nginx_gateway.SnippetsFilter,
     "AuthenticationFilter": nginx_authentication.AuthenticationFilter,
 }
@@ -84,7 +84,7 @@ KINDS: tuple[resources.Resource, ...] = (
     resources.OBSERVABILITY_POLICIES,
     resources.SNIPPETS_POLICIES,
     resources.NGINX_PROXIES,
-    resources.DATA_PLANES,
+    resources.GATEWAY_PARAMETERS,
     resources.SNIPPETS_FILTERS,
     resources.AUTHENTICATION_FILTERS,
 )

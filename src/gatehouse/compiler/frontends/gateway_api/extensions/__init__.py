@@ -5,5 +5,5 @@
   :mod:`oidc`: one kind of object each, translated to IR;
 - :mod:`policy_conflicts`: conflict resolution between policies of one target;
 - :mod:`effective`: effective settings of a Gateway, route or Service;
-- :mod:`parameters` and :mod:`overrides`: NginxProxy and DataPlane objects.
+- :mod:`parameters` and :mod:`overrides`: NginxProxy and GatewayParameters objects.
 """

@@ -1,4 +1,4 @@
-"""Parameters of GatewayClasses and Gateways: NginxProxy and DataPlane objects.
+"""Parameters of GatewayClasses and Gateways: NginxProxy and GatewayParameters objects.
 
 Parameters of a Gateway override those of its GatewayClass.
 """
@@ -28,7 +28,7 @@ _HEADERS = {
     "X-Forwarded-Port": "x-forwarded-port",
     "X-Real-IP": "x-real-ip",
 }
-_KINDS = ((api.GROUP, "NginxProxy"), ("gatehouse.dev", "DataPlane"))
+_KINDS = ((api.GROUP, "NginxProxy"), ("gatehouse.dev", "GatewayParameters"))
 _TYPE = re.compile(r"[A-Za-z0-9.+*_-]+/[A-Za-z0-9.+*_-]+|\*")
 _PROXIED = frozenset(
     {

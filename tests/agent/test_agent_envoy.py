@@ -36,6 +36,7 @@ from fakes.envoy_running import (
 from gatehouse.agent.envoy import supervisor
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import Options, options_from_environment
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.ads_session import AdsSession, Response
 from gatehouse.dataplane.xds.resources import (
     CLUSTER,
@@ -192,10 +193,10 @@ async def test_rejected_resource_is_named_and_previous_version_is_served(
     async with backend("one") as one, backend("two") as two, running(options(plane, tmp_path)):
         good = (cluster("other"), endpoints("other", one))
         await plane.served(website(port, one, hosts, *good))
-        bad = make("other", origins=("HTTPRoute shop/other",))
+        bad = make("other", origins=(Origin("HTTPRoute", "shop", "other"),))
         report = await plane.served(website(port, two, hosts, bad, endpoints("other", one)))
         (refused,) = report.instances[0].rejected
-        assert refused.origins == ("HTTPRoute shop/other",)
+        assert refused.origins == (Origin("HTTPRoute", "shop", "other"),)
         assert "IP address" in refused.reason or "duration" in refused.reason
         assert await get(port) == (200, "two")
         assert await get(port, "other") == (200, "one")
@@ -227,10 +228,12 @@ async def test_rejected_certificate_is_named_and_previous_one_is_served(
         tls = listener("https", secure, "http", "pair")
         await plane.served(website(port, one, tls, secret("pair", cert, key)))
         assert await fetched() == "one"
-        bad = secret("pair", cert, foreign.read_bytes(), origins=("Secret shop/pair",))
+        bad = secret(
+            "pair", cert, foreign.read_bytes(), origins=(Origin("Secret", "shop", "pair"),)
+        )
         report = await plane.served(website(port, two, tls, bad))
         (refused,) = report.instances[0].rejected
-        assert refused.origins == ("Secret shop/pair",)
+        assert refused.origins == (Origin("Secret", "shop", "pair"),)
         assert "key" in refused.reason.lower()
         assert "BEGIN" not in refused.reason
         assert await fetched() == "two"

@@ -16,6 +16,7 @@ from fakes.authority import Authority
 from fakes.envoy_running import EnvoyControlPlane, backend, get, website
 from gatehouse.agent import sidecars as owners
 from gatehouse.agent import timeouts
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG, Resource
 from gatehouse.runtime import procfs
@@ -58,7 +59,7 @@ def party(name: str, authority: Authority, revoked: bytes = b"") -> Resource:
         "revoked.pem": revoked,
     }
     return sidecar_configs.resource(
-        "authenticator", name, files, origins=(f"HTTPRoute shop/{name}",)
+        "authenticator", name, files, origins=(Origin("HTTPRoute", "shop", name),)
     )
 
 
@@ -125,7 +126,7 @@ async def test_rejected_sidecar_config_is_named_and_others_are_served(
             website(port, two, party("p", authority), bad, party("q", authority))
         )
         (refused,) = report.instances[0].rejected
-        assert refused.origins == ("HTTPRoute shop/bad",)
+        assert refused.origins == (Origin("HTTPRoute", "shop", "bad"),)
         assert "filter shop/bad: revoked.pem" in refused.reason
         assert (await check(tmp_path, "p"), await check(tmp_path, "q")) == (401, 401)
         assert await get(port) == (200, "two")

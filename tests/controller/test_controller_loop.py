@@ -28,6 +28,7 @@ from gatehouse.controller.provisioner.manifests import Plan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
 from gatehouse.dataplane.file_set import FileSet
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Change
 
@@ -276,7 +277,7 @@ async def test_a_part_that_an_instance_refuses_is_said_of_the_object_it_was_made
     await story.until(lambda: HTTP_ROUTE in story.written.now)
     assert story.fleet.instance is not None
     accepting = story.fleet.instance
-    refusal = Rejection(("ns/r/0/0",), "no such filter")
+    refusal = Rejection((Origin("HTTPRoute", "ns", "r", "rules[0].matches[0]"),), "no such filter")
     story.fleet.instance = msgspec.structs.replace(accepting, rejected=(refusal,))
     story.fleet.on_report("ns/gw")
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from envoy.service.discovery.v3 import discovery_pb2
 
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resource
 
 Ask: TypeAlias = discovery_pb2.DeltaDiscoveryRequest
@@ -22,7 +23,7 @@ TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
 
 
 def made(type_url: str, name: str, text: str) -> Resource:
-    return Resource.make(type_url, name, text.encode(), origins=(f"object of {name}",))
+    return Resource.make(type_url, name, text.encode(), origins=(Origin("Object", "", name),))
 
 
 def refusable(resource: Resource) -> bool:

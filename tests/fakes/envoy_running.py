@@ -25,6 +25,7 @@ from envoy.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import (
     CLUSTER,
     ENDPOINTS,
@@ -50,7 +51,7 @@ def _ads() -> Any:
     return config_source_pb2.ConfigSource(ads={}, resource_api_version="V3")
 
 
-def cluster(name: str, *, origins: tuple[str, ...] = (), seconds: int = 5) -> Resource:
+def cluster(name: str, *, origins: tuple[Origin, ...] = (), seconds: int = 5) -> Resource:
     """A cluster whose endpoints are told by ADS, which waits ``seconds`` for connections."""
     made = cluster_pb2.Cluster(
         name=name,
@@ -61,14 +62,14 @@ def cluster(name: str, *, origins: tuple[str, ...] = (), seconds: int = 5) -> Re
     return Resource.make(CLUSTER, name, made.SerializeToString(), origins=origins)
 
 
-def bad_cluster(name: str, *, origins: tuple[str, ...] = ()) -> Resource:
+def bad_cluster(name: str, *, origins: tuple[Origin, ...] = ()) -> Resource:
     """A cluster that Envoy refuses for what it means: its address is none."""
     made = cluster_pb2.Cluster(name=name, type="STATIC")
     made.load_assignment.CopyFrom(_assignment(name, [("no-address", 1)]))
     return Resource.make(CLUSTER, name, made.SerializeToString(), origins=origins)
 
 
-def invalid_cluster(name: str, *, origins: tuple[str, ...] = ()) -> Resource:
+def invalid_cluster(name: str, *, origins: tuple[Origin, ...] = ()) -> Resource:
     """A cluster that Envoy refuses before it looks at what it means."""
     made = cluster_pb2.Cluster(name=name, type="EDS")
     made.connect_timeout.seconds = -5
@@ -112,7 +113,7 @@ def routes(name: str, *hosts: tuple[str, str]) -> Resource:
     return Resource.make(ROUTES, name, made.SerializeToString())
 
 
-def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[str, ...] = ()) -> Resource:
+def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[Origin, ...] = ()) -> Resource:
     """A certificate and its key."""
     made = secret_pb2.Secret(name=name)
     made.tls_certificate.certificate_chain.inline_bytes = cert

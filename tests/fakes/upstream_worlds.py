@@ -13,7 +13,10 @@ from fakes.authority import Authority
 from gatehouse.compiler.frontends import combined, gateway_api, upstream_cluster
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.controller.deadlines import Deadlines
+from gatehouse.controller.unsupported_inputs import UnsupportedInputs
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
 Object = dict[str, Any]
@@ -75,6 +78,12 @@ class World:
 
     def delete(self, key: Key) -> None:
         self.engine.commit({key: None})
+
+    def unsupported(self, name: str, reason: str, *, served: bool = False) -> None:
+        """Store that Gateway ``ns/gw`` does not support a part of the UpstreamCluster ``name``."""
+        found = Unsupported(Origin("UpstreamCluster", "", name), reason, served)
+        inputs = UnsupportedInputs(lambda key, value: bool(self.engine.commit({key: value})))
+        inputs.update(("Gateway", "ns", "gw"), [found])
 
     def gateway(self, name: str = "gw", *, programmed: bool = True, **more: Any) -> Key:
         plane = gateway_api.ProgrammedInput(programmed=programmed)

@@ -28,6 +28,7 @@ from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import Gateway
 from gatehouse.controller import plus_usage
 from gatehouse.controller.provisioner.copied_secrets import Source
+from gatehouse.controller.unsupported_inputs import UnsupportedInputs
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet
 from gatehouse.incremental.query import Engine, Key, Snapshot
@@ -85,7 +86,9 @@ def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
             files[f"apis/{key[2]}.yaml"] = _yaml(_shown(gateway.apis))
         generated = nginx.Generator(_nginx_of(case)).generate(gateway)
         found = found or generated.bundle
-        engine.commit({("Unsupported", *key[1:]): gateway_api.Unsupported(generated.unsupported)})
+        UnsupportedInputs(lambda at, found: bool(engine.commit({at: found}))).update(
+            key, generated.unsupported
+        )
         for path, file in generated.bundle.files.items():
             shared = path.endswith("http.conf") and "parameters" not in case
             if "/tls/" not in path and not shared:
@@ -109,7 +112,9 @@ def served_by_envoy(
 def _with_envoy(case: str, with_nginx: dict[str, Any]) -> dict[str, str]:
     engine, files = _engine(case), dict[str, str]()
     for key, generated in served_by_envoy(case):
-        engine.commit({("Unsupported", *key[1:]): gateway_api.Unsupported(generated.unsupported)})
+        UnsupportedInputs(lambda at, found: bool(engine.commit({at: found}))).update(
+            key, generated.unsupported
+        )
         shown = resources_shown.shown(generated.resources, whole="parameters" in case)
         files |= {f"envoy/{key[2]}/{name}.yaml": _yaml(each) for name, each in shown.items()}
     others = {

@@ -26,6 +26,7 @@ from fakes.envoy_running import (
     website,
 )
 from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.delta import METHOD
 from gatehouse.dataplane.xds.resources import CLUSTER, Resource
 from gatehouse.standalone.free_ports import free_port
@@ -81,11 +82,11 @@ async def test_what_is_refused_is_named_and_all_else_is_served(
     port = free_port()
     async with backend("one") as one, direct_envoy(tmp_path / "e", plane, delta=delta):
         many = [each for n in range(20) for each in (cluster(f"c{n}"), endpoints(f"c{n}", one))]
-        bad = make("bad", origins=("HTTPRoute shop/bad",))
+        bad = make("bad", origins=(Origin("HTTPRoute", "shop", "bad"),))
         report = await plane.served(website(port, one, bad, *many))
         assert await get(port) == (200, "one")
         (refused,) = report.instances[0].rejected
-        assert refused.origins == ("HTTPRoute shop/bad",)
+        assert refused.origins == (Origin("HTTPRoute", "shop", "bad"),)
         assert refused.reason.startswith(REASONS[make])
         report = await plane.served(
             website(port, one, cluster("bad"), endpoints("bad", one), *many)

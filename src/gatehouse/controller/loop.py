@@ -26,6 +26,7 @@ from gatehouse.controller.metrics import compile_duration_histogram
 from gatehouse.controller.provisioner.manifests import Plan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.status_writer import StatusWriter
+from gatehouse.controller.unsupported_inputs import UnsupportedInputs
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Changes
 
@@ -96,6 +97,7 @@ class Loop:
         """By Gateway, the compiled generation and the number of the first publication with it."""
         self._deferred_statuses = DeferredStatuses()
         self._deadlines = Deadlines(compilation.put_input)
+        self._unsupported = UnsupportedInputs(compilation.put_input)
         self._compiled_at = -IDLE_SECONDS
         """End of the last pass on the monotonic clock, in seconds."""
         self.passes = 0
@@ -257,7 +259,7 @@ class Loop:
     def _publish(self, key: Key, compiled: CompiledGateway) -> None:
         if compiled.gateway is not None:
             unsupported = self._publisher.publish(compiled.gateway, compiled.controller)
-            if self._compilation.put_input(_unsupported(key), gateway_api.Unsupported(unsupported)):
+            if self._unsupported.update(key, unsupported):
                 self._changed()
         generation = self._generations.get(key, 0)
         if key not in self._first_publications or self._first_publications[key][0] != generation:
@@ -274,7 +276,8 @@ class Loop:
         if key not in self._generations:
             self._programmed.pop(key, None)
             self._provisioning_errors.pop(key, None)
-            for input_key in (_unsupported(key), _programming(key), replicas(key)):
+            self._unsupported.update(key, ())
+            for input_key in (_programming(key), replicas(key)):
                 self._compilation.put_input(input_key, None)
 
     def _evaluate(self, result: CompileResult) -> None:
@@ -333,10 +336,6 @@ class Loop:
         if programmed_condition.is_settled(self._publisher.report(_name(key))):
             return self._publisher.latest_number(_name(key))
         return self._publisher.confirmed_number(_name(key))
-
-
-def _unsupported(key: Key) -> Key:
-    return ("Unsupported", *key[1:])
 
 
 def _programming(key: Key) -> Key:

@@ -13,13 +13,11 @@ import msgspec
 
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane import features
 from gatehouse.dataplane.delivery import DataPlaneReport, Delivery, InstanceCapabilities
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.dataplane.xds.resources import ResourceSet
-
-Unsupported = tuple[tuple[str, str], ...]
-"""Pairs of an origin (route name, ``port/…`` or ``policy/…``) and why it is not supported."""
 
 
 class Versioned(Protocol):
@@ -32,14 +30,14 @@ class Versioned(Protocol):
 
 CapabilitiesT = TypeVar("CapabilitiesT")
 ContentT = TypeVar("ContentT", bound=Versioned)
-Generate = Callable[[ir.Gateway], tuple[ContentT, Unsupported]]
+Generate = Callable[[ir.Gateway], tuple[ContentT, tuple[Unsupported, ...]]]
 
 
 class Rendered(msgspec.Struct, frozen=True, eq=False):
     """Configuration generated for the data planes of a Gateway."""
 
     version: str
-    unsupported: Unsupported
+    unsupported: tuple[Unsupported, ...]
     publish: Callable[[], None]
     """Starts the delivery."""
 
@@ -122,7 +120,7 @@ def nginx_pipeline(delivery: Delivery[FileSet]) -> Pipeline:
     def generator(capabilities: nginx.Capabilities) -> Generate[FileSet]:
         back_end = nginx.Generator(capabilities)
 
-        def generate(gateway: ir.Gateway) -> tuple[FileSet, Unsupported]:
+        def generate(gateway: ir.Gateway) -> tuple[FileSet, tuple[Unsupported, ...]]:
             generated = back_end.generate(gateway)
             return generated.bundle, generated.unsupported
 
@@ -147,7 +145,7 @@ def envoy_pipeline(delivery: Delivery[ResourceSet]) -> Pipeline:
     def generator(capabilities: envoy.Capabilities) -> Generate[ResourceSet]:
         back_end = envoy.Generator(capabilities)
 
-        def generate(gateway: ir.Gateway) -> tuple[ResourceSet, Unsupported]:
+        def generate(gateway: ir.Gateway) -> tuple[ResourceSet, tuple[Unsupported, ...]]:
             generated = back_end.generate(gateway)
             return generated.resources, generated.unsupported
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.controller.pipelines import Pipeline, Unsupported
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.controller.pipelines import Pipeline
 from gatehouse.dataplane.delivery import DataPlaneReport
 
 
@@ -31,7 +32,7 @@ class Publisher:
         self._pipelines = pipelines
         self._published: dict[str, _Published] = {}
 
-    def publish(self, gateway: ir.Gateway, controller: str) -> Unsupported:
+    def publish(self, gateway: ir.Gateway, controller: str) -> tuple[Unsupported, ...]:
         """Publish ``gateway`` if changed. Return what its data planes do not support or reject."""
         name = gateway.name
         published = self._published.get(name)
@@ -54,7 +55,8 @@ class Publisher:
             published.version = rendered.version
             published.numbers = {**confirmable, rendered.version: published.newest}
             rendered.publish()
-        return (*rendered.unsupported, *self.report(name).rejected)
+        rejected = (Unsupported(*entry) for entry in self.report(name).rejected)
+        return (*rendered.unsupported, *rejected)
 
     def report(self, name: str) -> DataPlaneReport:
         """Return the current report of a Gateway; an empty one if it is not published."""

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.upstream_name import UpstreamName
 
 Content_contra = TypeVar("Content_contra", contravariant=True)
@@ -16,7 +17,7 @@ Content_contra = TypeVar("Content_contra", contravariant=True)
 class Rejection(msgspec.Struct, frozen=True):
     """A fragment or resource that an instance rejected. The instance serves the rest."""
 
-    origins: tuple[str, ...]
+    origins: tuple[Origin, ...]
     """Objects that the rejected content was generated from."""
     reason: str
     """Error message of the proxy."""
@@ -106,7 +107,7 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
         return ""
 
     @cached_property
-    def rejected(self) -> tuple[tuple[str, str], ...]:
+    def rejected(self) -> tuple[tuple[Origin, str], ...]:
         """Objects with content that an instance rejected, and the reasons; sorted."""
         return tuple(
             sorted(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fakes.origins import match_of
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
@@ -19,7 +20,9 @@ USERS = Oidc(
     secret="s",
     callback="/cb",
 )
-ROUTE = ir.Route("a/b/0/0", ir.Match(), ir.Redirect(), authentication=USERS)
+ROUTE = ir.Route(
+    "a/b/0/0", ir.Match(), ir.Redirect(), authentication=USERS, origin=match_of("a/b/0/0")
+)
 GATEWAY = ir_gateway.Gateway(
     "shop/web", listeners=(ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("", (ROUTE,)),)),)
 )
@@ -32,7 +35,9 @@ def test_requests_are_rejected_without_authenticator(module: bool, authenticator
     capabilities = nginx.Capabilities.parse("1.31.3", modules, authenticators=authenticators)
     generated = nginx.Generator(capabilities).generate(GATEWAY)
     able = module and authenticators
-    assert {name for name, _ in generated.unsupported} == (set() if able else {"a/b/0/0"})
+    assert {each.origin for each in generated.unsupported} == (
+        set() if able else {match_of("a/b/0/0")}
+    )
     assert (config.FILE in generated.bundle.files) is able
     (server,) = (
         file.content.decode()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from fakes.origins import match_of
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.origin import Origin, of_port
 from gatehouse.sidecars.tls_connector import config
 
 TLS = ir.BackendTls("front.internal", "", (ir.SubjectName("uri", "spiffe://real"),))
-ROUTE = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))
+ROUTE = ir.Route(
+    "a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)), origin=match_of("a/b/0/0")
+)
 HTTP = ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("", (ROUTE,)),))
 WHOLE = ir_gateway.L4Host("", (ir_gateway.L4Backend("c-tcp"),))
 TCP = ir_gateway.L4Listener(9000, "TCP", (WHOLE,))
@@ -28,12 +32,13 @@ GATEWAY = ir_gateway.Gateway(
 
 
 @pytest.mark.parametrize(
-    ("connectors", "unsupported"), [(True, set()), (False, {"a/b/0/0", "port/9000"})]
+    ("connectors", "unsupported"),
+    [(True, set()), (False, {match_of("a/b/0/0"), of_port("shop/web", 9000)})],
 )
-def test_missing_connector_is_reported(connectors: bool, unsupported: set[str]) -> None:
+def test_missing_connector_is_reported(connectors: bool, unsupported: set[Origin]) -> None:
     capabilities = nginx.Capabilities.parse("1.31.3", connectors=connectors)
     generated = nginx.Generator(capabilities).generate(GATEWAY)
-    assert {name for name, _ in generated.unsupported} == unsupported
+    assert {each.origin for each in generated.unsupported} == unsupported
     assert (config.FILE in generated.bundle.files) == connectors
 
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fakes import envoy_rules, envoys
+from fakes.origins import match_of
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir import kube_apiserver as ir_kubernetes
+from gatehouse.dataplane.origin import Origin
 
 FORWARD = ir.Forward((ir.Backend("c"),))
 PLAIN = ir.Cluster("c", (ir.Endpoint("10.0.0.1", 80),))
+
+
+def route(*fields: Any, **named: Any) -> ir.Route:
+    """Build a route with the name ``ns/r/0/0``."""
+    return ir.Route("ns/r/0/0", *fields, origin=match_of("ns/r/0/0"), **named)
 
 
 def of_route(route: ir.Route) -> ir_gateway.Gateway:
@@ -29,30 +37,27 @@ def of_route(route: ir.Route) -> ir_gateway.Gateway:
 
 def query_name(size: int) -> ir_gateway.Gateway:
     match = ir.Match(ir.PathPrefix("/"), query=(ir.ValueMatch("q" * size, "v"),))
-    return of_route(ir.Route("ns/r/0/0", match, FORWARD))
+    return of_route(route(match, FORWARD))
 
 
 def header_name(size: int) -> ir_gateway.Gateway:
     edit = ir.HeaderEdit(set=(ir.HeaderValue("n" * size, "v"),))
-    return of_route(ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, edit))
+    return of_route(route(ir.Match(ir.PathPrefix("/")), FORWARD, edit))
 
 
 def header_value(size: int) -> ir_gateway.Gateway:
     edit = ir.HeaderEdit(add=(ir.HeaderValue("x-long", "v" * size),))
-    return of_route(ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, edit))
+    return of_route(route(ir.Match(ir.PathPrefix("/")), FORWARD, edit))
 
 
 def escaped_header_value(size: int) -> ir_gateway.Gateway:
     edit = ir.HeaderEdit(set=(ir.HeaderValue("x-long", "%" * (size // 2) + "v" * (size % 2)),))
-    return of_route(ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, edit))
+    return of_route(route(ir.Match(ir.PathPrefix("/")), FORWARD, edit))
 
 
 def response_header_value(size: int) -> ir_gateway.Gateway:
     edit = ir.HeaderEdit(set=(ir.HeaderValue("x-long", "v" * size),))
-    route = ir.Route(
-        "ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, response_headers=edit
-    )  # fmt: skip
-    return of_route(route)
+    return of_route(route(ir.Match(ir.PathPrefix("/")), FORWARD, response_headers=edit))
 
 
 def cors_headers(size: int) -> ir_gateway.Gateway:
@@ -60,15 +65,15 @@ def cors_headers(size: int) -> ir_gateway.Gateway:
     names = ["n" * 254] * 63
     names.append("n" * (size - sum(map(len, names)) - 2 * 63))
     cors = ir.Cors(("https://a.example",), (), headers=tuple(names))
-    return of_route(ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, cors=cors))
+    return of_route(route(ir.Match(ir.PathPrefix("/")), FORWARD, cors=cors))
 
 
 def server_name(size: int) -> ir_gateway.Gateway:
     tls = ir.BackendTls("s" * size, "", names=(ir.SubjectName("dns", "h.example"),))
-    cluster = ir.Cluster("secure", (ir.Endpoint("10.0.0.1", 443),), tls=tls)
-    gateway = of_route(
-        ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), ir.Forward((ir.Backend("secure"),)))
+    cluster = ir.Cluster(
+        "secure", (ir.Endpoint("10.0.0.1", 443),), tls=tls, origin=Origin("Service", "ns", "secure")
     )
+    gateway = of_route(route(ir.Match(ir.PathPrefix("/")), ir.Forward((ir.Backend("secure"),))))
     return ir_gateway.Gateway(
         gateway.name, bind_address=gateway.bind_address, listeners=gateway.listeners,
         clusters=(PLAIN, cluster),
@@ -96,21 +101,23 @@ def api_server_name(size: int) -> ir_gateway.Gateway:
 
 
 Place = Callable[[int], ir_gateway.Gateway]
+KUBE = "UpstreamCluster kube"
+ROUTE = "HTTPRoute ns/r: spec.rules[0].matches[0]"
 LIMITS: dict[Place, tuple[int, str, str]] = {
-    query_name: (1024, "ns/r/0/0", "the name of a query parameter has 1025 bytes"),
-    header_name: (16384, "ns/r/0/0", "the name of a header has 16385 bytes"),
-    header_value: (16384, "ns/r/0/0", "the value of the header x-long has 16385 bytes"),
-    escaped_header_value: (16384, "ns/r/0/0", "the value of the header x-long has 16385 bytes"),
-    response_header_value: (16384, "ns/r/0/0", "the value of the header x-long has 16385 bytes"),
+    query_name: (1024, ROUTE, "the name of a query parameter has 1025 bytes"),
+    header_name: (16384, ROUTE, "the name of a header has 16385 bytes"),
+    header_value: (16384, ROUTE, "the value of the header x-long has 16385 bytes"),
+    escaped_header_value: (16384, ROUTE, "the value of the header x-long has 16385 bytes"),
+    response_header_value: (16384, ROUTE, "the value of the header x-long has 16385 bytes"),
     cors_headers: (
-        16384, "ns/r/0/0", "the value of the header access-control-allow-headers has 16385 bytes",
+        16384, ROUTE, "the value of the header access-control-allow-headers has 16385 bytes",
     ),
     server_name: (
-        255, "cluster/secure", "the server name for TLS to a backend has 256 bytes",
+        255, "Service ns/secure", "the server name for TLS to a backend has 256 bytes",
     ),
-    bearer_token: (16384, "api/kube/served", "the value of the header authorization has 16385"),
+    bearer_token: (16384, KUBE, "the value of the header authorization has 16385"),
     api_server_name: (
-        255, "api/kube/served", "the server name for TLS to a backend has 256 bytes",
+        255, KUBE, "the server name for TLS to a backend has 256 bytes",
     ),
 }  # fmt: skip
 
@@ -123,10 +130,10 @@ def test_value_beyond_envoy_limit_is_a_finding(place: Place) -> None:
     assert not envoy_rules.broken(allowed.resources)
     beyond = envoy.Generator(envoy.Capabilities()).generate(place(longest + 1))
     assert not envoy_rules.broken(beyond.resources)
-    ((at, said),) = set(beyond.unsupported)
-    assert at == where
-    assert problem in said
-    assert said.endswith(f"Envoy supports at most {longest}")
+    (found,) = set(beyond.unsupported)
+    assert str(found.origin) == where
+    assert problem in found.reason
+    assert found.reason.endswith(f"Envoy supports at most {longest}")
 
 
 def test_too_many_header_changes_are_a_finding() -> None:
@@ -134,12 +141,13 @@ def test_too_many_header_changes_are_a_finding() -> None:
         set=tuple(ir.HeaderValue(f"x-{n}", "v") for n in range(1000)),
         add=(ir.HeaderValue("y", ""),),
     )
-    route = ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix("/")), FORWARD, edit)
-    generated = envoy.Generator(envoy.Capabilities()).generate(of_route(route))
+    generated = envoy.Generator(envoy.Capabilities()).generate(
+        of_route(route(ir.Match(ir.PathPrefix("/")), FORWARD, edit))
+    )
     assert not envoy_rules.broken(generated.resources)
-    ((where, said),) = generated.unsupported
-    assert where == "ns/r/0/0"
-    assert said == "rule changes 1001 headers of a request: Envoy supports at most 950"
+    (found,) = generated.unsupported
+    assert found.origin == match_of("ns/r/0/0")
+    assert found.reason == "rule changes 1001 headers of a request: Envoy supports at most 950"
 
 
 @pytest.mark.process

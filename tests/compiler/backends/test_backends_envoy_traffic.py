@@ -13,6 +13,7 @@ import jwt
 import pytest
 
 from fakes.envoy_serving import backend, host, listening, plain, serving, to
+from fakes.origins import match_of
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Authorization, Basic, Claim, Jwt, Requirement
 from gatehouse.compiler.ir.gateway import SecretBytes, SecretFile
@@ -23,6 +24,7 @@ from gatehouse.compiler.ir.settings import (
     RateLimits,
     Settings,
 )
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, SCOPE
 
 pytestmark = pytest.mark.process
@@ -87,7 +89,8 @@ async def test_passwords_and_tokens_are_required_for_every_kind_of_hostname(name
     keys = json.dumps({"keys": [{"kty": "oct", "alg": "HS256", "k": encoded}]}).encode()
     staff = Requirement((Claim("groups", ("staff",), header="X-Groups"),))
     routes = [
-        to("c", "ns/b/0/0", "/basic", authentication=Basic("r", "users", "ns/users")),
+        to("c", "ns/b/0/0", "/basic",
+           authentication=Basic("r", "users", "ns/users"), origin=match_of("ns/b/0/0")),
         to("c", "ns/j/0/0", "/token", authentication=Jwt("r", "keys")),
         to("c", "ns/j/1/0", "/staff",
            authentication=Jwt("r", "keys", authorization=Authorization((staff,)))),
@@ -123,7 +126,9 @@ async def test_passwords_and_tokens_are_required_for_every_kind_of_hostname(name
                 "AuthenticationFilter ns/users: spec.basic.secretRef: users that cannot log in: 1. "
                 "Envoy supports only {SHA} and {PLAIN} passwords"
             )
-            assert served.generated.unsupported == (("left-out:ns/b/0/0", why),)
+            assert served.generated.unsupported == (
+                Unsupported(match_of("ns/b/0/0"), why, served=True),
+            )
             [scope] = [e for e in served.generated.resources.by_type[SCOPE].values() if e.secret]
             assert hashed not in repr(scope)
 

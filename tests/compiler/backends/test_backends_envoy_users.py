@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fakes.origins import match_of
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
@@ -16,6 +17,7 @@ from gatehouse.compiler.ir.authentication import (
     Oidc,
     Requirement,
 )
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, LISTENER, SIDECAR_CONFIG, ResourceSet
 from gatehouse.sidecars.authenticator.config import FILE, PASSWORDS, Party, Realm
@@ -51,7 +53,7 @@ def gateway(*routes: ir.Route, host: str = "a.example") -> ir_gateway.Gateway:
 
 def guarded(wanted: Basic | Oidc | None, name: str = "ns/r/0/0", path: str = "/") -> ir.Route:
     match = ir.Match(ir.PathPrefix(path))
-    return ir.Route(name, match, ir.Respond(204), authentication=wanted)
+    return ir.Route(name, match, ir.Respond(204), authentication=wanted, origin=match_of(name))
 
 
 def parties(resources: ResourceSet) -> list[Party]:
@@ -66,7 +68,9 @@ def test_requests_are_rejected_without_authenticator() -> None:
     found = envoy.Generator(envoy.Capabilities()).generate(gateway(guarded(users())))
     (said,) = found.unsupported
     why = "OpenID Connect requires an agent with an authenticator"
-    assert said == ("ns/r/0/0", f"AuthenticationFilter ns/users: spec.oidc: {why}")
+    assert said == Unsupported(
+        match_of("ns/r/0/0"), f"AuthenticationFilter ns/users: spec.oidc: {why}"
+    )
     assert SIDECAR_CONFIG not in found.resources.by_type
     assert CLUSTER not in found.resources.by_type
 
@@ -97,9 +101,9 @@ def test_relying_party_exists_while_a_route_uses_it() -> None:
     generator = envoy.Generator(ABLE)
     one, two = guarded(users(), "ns/one/0/0", "/one"), guarded(users(), "ns/two/0/0", "/two")
     (made,) = generator.generate(gateway(one, two)).resources.by_type[SIDECAR_CONFIG].values()
-    assert made.origins == ("ns/one", "ns/two")
+    assert made.origins == (match_of("ns/one/0/0").whole, match_of("ns/two/0/0").whole)
     (made,) = generator.generate(gateway(two)).resources.by_type[SIDECAR_CONFIG].values()
-    assert made.origins == ("ns/two",)
+    assert made.origins == (match_of("ns/two/0/0").whole,)
 
 
 @pytest.mark.parametrize("field", ["callback", "logout", "front_channel"])
@@ -112,15 +116,15 @@ def test_path_used_by_another_filter_is_reported(field: str) -> None:
     routes = (guarded(users(), "ns/r/0/0"), guarded(paths[field], "ns/r/1/0", "/other"))
     found = envoy.Generator(ABLE).generate(gateway(*routes))
     why = "the path /callback-users is already used by another AuthenticationFilter"
-    assert found.unsupported == (("ns/r/1/0", why),)
+    assert found.unsupported == (Unsupported(match_of("ns/r/1/0"), why),)
 
 
 def test_unsupported_claim_header_rejects_requests() -> None:
     claim = Claim("groups", ("staff",), header="Host")
     wanted = users(authorization=Authorization((Requirement((claim,)),)))
     found = envoy.Generator(ABLE).generate(gateway(guarded(wanted)))
-    ((route, why),) = found.unsupported
-    assert (route, why) == ("ns/r/0/0", "Envoy does not permit routes to change the header host")
+    why = "Envoy does not permit routes to change the header host"
+    assert found.unsupported == (Unsupported(match_of("ns/r/0/0"), why),)
     assert parties(found.resources) == []
 
 
@@ -154,4 +158,4 @@ def test_authenticator_checks_passwords_that_envoy_does_not_support(users: str, 
         assert (realm.filter, realm.realm) == ("ns/members", "members")
         assert files[realm.users].startswith(b"me:")
         assert each.name == f"authenticator/{realm.name}"
-        assert each.origins == ("ns/r",)
+        assert each.origins == (match_of("ns/r/0/0").whole,)

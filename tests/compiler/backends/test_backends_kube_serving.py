@@ -18,6 +18,8 @@ from fakes import kube_upstream
 from fakes.kube_serving import ALL, EVERYTHING, HOST, PORT, Connection, World, world
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import CLUSTER, LISTENER, SCOPE
 
 pytestmark = pytest.mark.process
@@ -248,12 +250,11 @@ async def test_unsupported_servers_are_reported(one: World) -> None:
     here = ir.Server("https://one", "127.0.0.1", one.upstream.port)
     other = ir.Server("https://two/x", "127.0.0.1", one.upstream.port, "/x")
     await one.serve(one.cluster(servers=(here, other), token="lost"))
-    assert one.served.generated.unsupported == (
-        (
-            f"api/{HOST}",
-            "servers: https://two/x: path must be the same as that of the first server",
-        ),
-        (f"api/{HOST}", "clientConfig.bearerToken: secret not found"),
+    path = "servers: https://two/x: path must be the same as that of the first server"
+    token = "clientConfig.bearerToken: secret not found"
+    origin = Origin("UpstreamCluster", "", HOST)
+    assert one.served.generated.unsupported == tuple(
+        Unsupported(origin, reason, served=True) for reason in (path, token)
     )
     assert (await one.ask(one.client("alice"))).status == 200
 

@@ -20,6 +20,7 @@ from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import Destination, L4Backend, L4Host, ProxyProtocolListener
 from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
+from gatehouse.dataplane.origin import of_port
 
 pytestmark = pytest.mark.process
 
@@ -107,4 +108,4 @@ def test_proxy_protocol_port_is_not_supported() -> None:
     tunnel = ProxyProtocolListener(8443, (Destination("10.1.2.3", 443, "a"),))
     gateway = ir_gateway.Gateway("ns/gw", tunnels=(tunnel,), clusters=(ir.Cluster("a", (), "tcp"),))
     generated = nginx.Generator(nginx.Capabilities.parse("1.31.0")).generate(gateway)
-    assert [name for name, _ in generated.unsupported] == ["port/8443"]
+    assert [each.origin for each in generated.unsupported] == [of_port("ns/gw", 8443)]

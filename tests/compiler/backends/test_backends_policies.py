@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.origins import match_of
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.backends.nginx import snippets, traffic_settings
 from gatehouse.compiler.ir import gateway, http
 from gatehouse.compiler.ir.settings import Buffers, ProxySettings, Snippet
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.dataplane.origin import Origin
 
 SIZES = st.none() | st.integers(1, 1 << 24)
 
@@ -63,8 +66,14 @@ def test_snippet_must_be_complete_directives(text: str, problem: str) -> None:
 
 
 def test_route_with_invalid_snippet_is_not_served() -> None:
-    snippet = Snippet("SnippetsFilter ns/s", "http.server", "set $a b")
-    broken = http.Route("ns/r/0/0", http.Match(), http.Respond(204), snippets=(snippet,))
+    snippet = Snippet(Origin("SnippetsFilter", "ns", "s"), "http.server", "set $a b")
+    broken = http.Route(
+        "ns/r/0/0",
+        http.Match(),
+        http.Respond(204),
+        snippets=(snippet,),
+        origin=match_of("ns/r/0/0"),
+    )
     other = http.Route("ns/o/0/0", http.Match(http.PathExact("/o")), http.Respond(204))
     host = http.VirtualHost("a.example", (other, broken))
     listener = gateway.Listener(80, "HTTP", (host,))
@@ -72,7 +81,7 @@ def test_route_with_invalid_snippet_is_not_served() -> None:
         gateway.Gateway("ns/gw", listeners=(listener,))
     )
     why = "SnippetsFilter ns/s: http.server: last directive must end with ;"
-    assert made.unsupported == (("ns/r/0/0", why),)
+    assert made.unsupported == (Unsupported(broken.origin, why),)
     (text,) = (f.content.decode() for p, f in made.bundle.files.items() if "a.example" in p)
     assert text.count("return 500;") == 1
     assert "set $a" not in text

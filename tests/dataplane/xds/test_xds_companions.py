@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fakes.envoy_model import made
 from fakes.envoy_worlds import worlds
 from fakes.relay_chain import MOVES, Chain
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import (
     CLUSTER,
@@ -137,7 +138,9 @@ def test_an_agent_without_companions_asks_for_none() -> None:
 
 def test_files_come_back_as_they_were() -> None:
     told = {"gatehouse/a.json": b"[1]", "secret": bytes(range(256))}
-    made = sidecar_configs.resource("authenticator", "p1", told, origins=("HTTPRoute a/b",))
+    made = sidecar_configs.resource(
+        "authenticator", "p1", told, origins=(Origin("HTTPRoute", "a", "b"),)
+    )
     assert made.name == "authenticator/p1"
     assert made.secret
     assert sidecar_configs.companion(made) == "authenticator"

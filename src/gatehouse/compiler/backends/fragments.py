@@ -12,14 +12,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.incremental.table import difference
 
 T = TypeVar("T")
 I = TypeVar("I", bound="Item")  # noqa: E741 - short for item
 W = TypeVar("W", bound="OutputSet[Any]")
 I_contra = TypeVar("I_contra", contravariant=True)
-
-Unsupported = tuple[tuple[str, str], ...]
 
 
 class Item(Protocol):
@@ -41,7 +40,7 @@ class Fragment(msgspec.Struct, Generic[I], frozen=True):
     """Items generated together, with their findings and dependencies."""
 
     resources: tuple[I, ...] = ()
-    unsupported: Unsupported = ()
+    unsupported: tuple[Unsupported, ...] = ()
     uses: frozenset[str] = frozenset()
     """Dependencies on clusters, as keys of the back end."""
     inputs: tuple[Any, ...] = ()
@@ -68,7 +67,7 @@ class Fragments(Generic[I, W]):
 
     def __init__(self, empty: W) -> None:
         self._fragments: dict[str, Fragment[I]] = {}
-        self._findings: dict[str, Unsupported] = {}
+        self._findings: dict[str, tuple[Unsupported, ...]] = {}
         self._users: defaultdict[str, set[str]] = defaultdict(set)
         self.moves = 0
         """Number of calls that may have changed ``needs``."""
@@ -134,7 +133,7 @@ class Fragments(Generic[I, W]):
             need for need in changed if need not in self._needs
         ]
 
-    def finish(self) -> tuple[W, Unsupported]:
+    def finish(self) -> tuple[W, tuple[Unsupported, ...]]:
         """End the pass. Return the output set and all findings."""
         old = {
             item.key: item

@@ -8,6 +8,7 @@ import msgspec
 
 from gatehouse.compiler.ir.authentication import Authentication
 from gatehouse.compiler.ir.settings import Settings, Snippet, UpstreamSettings
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
 class PathExact(msgspec.Struct, frozen=True, tag=True):
@@ -192,13 +193,6 @@ class Cors(msgspec.Struct, frozen=True):
     """Seconds that a browser may cache the result of a preflight request."""
 
 
-LEFT_OUT = "left-out:"
-"""Prefix of a route name in a finding about an unsupported setting of a route that is still served.
-
-Namespaces have no colon, so that no route name starts with it.
-"""
-
-
 class Route(msgspec.Struct, frozen=True):
     """One match and its action. A virtual host tries its routes in order."""
 
@@ -214,6 +208,8 @@ class Route(msgspec.Struct, frozen=True):
     authentication: Authentication | None = None
     snippets: tuple[Snippet, ...] = ()
     """Emitted unchanged in the route's context, or in the context of the server of the route."""
+    origin: Origin = NO_ORIGIN
+    """The match of the route object."""
 
 
 class VirtualHost(msgspec.Struct, frozen=True):
@@ -271,3 +267,5 @@ class Cluster(msgspec.Struct, frozen=True):
     protocol: Literal["http", "h2c", "grpc", "tcp", "udp"] = "http"
     tls: BackendTls | None = None
     settings: UpstreamSettings = UpstreamSettings()
+    origin: Origin = NO_ORIGIN
+    """The Service."""

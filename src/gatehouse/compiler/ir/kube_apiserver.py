@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gatehouse.dataplane.origin import Origin
+
 
 class Names(msgspec.Struct, frozen=True):
     """A set of names: those listed, or all others. Empty by default."""
@@ -136,6 +138,7 @@ class ApiCluster(msgspec.Struct, frozen=True):
     """One UpstreamCluster: the kube-apiservers of one cluster, under one set of hostnames."""
 
     name: str
+    """Name of the UpstreamCluster."""
     hosts: tuple[str, ...]
     """Lower case, sorted, distinct, at least one. Clusters share no hostname. The name of the
     cluster is included, unless an older cluster has it."""
@@ -160,6 +163,11 @@ class ApiCluster(msgspec.Struct, frozen=True):
     streams: int = DEFAULT_HTTP2_STREAMS
     """Maximum number of concurrent requests on an HTTP/2 connection to a server. A server with a
     lower limit rejects requests of a new connection that arrive before its SETTINGS frame."""
+
+    @property
+    def origin(self) -> Origin:
+        """The UpstreamCluster."""
+        return Origin("UpstreamCluster", "", self.name)
 
 
 class ApiListener(msgspec.Struct, frozen=True):

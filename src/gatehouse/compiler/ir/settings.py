@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from gatehouse.dataplane.origin import Origin
+
 
 class ClientSettings(msgspec.Struct, frozen=True):
     """Limits towards clients. Sizes in bytes, times in seconds."""
@@ -184,7 +186,6 @@ class UsageReports(msgspec.Struct, frozen=True):
 class Snippet(msgspec.Struct, frozen=True):
     """Raw configuration in the syntax of the proxy. Only trusted users may write it."""
 
-    name: str
-    """For diagnostics: ``Kind namespace/name``."""
+    origin: Origin
     context: Literal["main", "http", "http.server", "http.server.location"]
     text: str

@@ -14,10 +14,12 @@ import msgspec
 
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import Machines
-from gatehouse.controller.pipelines import Unsupported, envoy_pipeline, nginx_pipeline
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.controller.pipelines import envoy_pipeline, nginx_pipeline
 from gatehouse.controller.publisher import Publisher
 from gatehouse.dataplane.delivery import DataPlaneReport, HostReport, InstanceReport
 from gatehouse.dataplane.machine_identity import Machine
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Key
 from gatehouse.transports.server import AgentServer, Denied, Identity, Unavailable
 
@@ -52,7 +54,7 @@ class MachineFleet:
             {"nginx": nginx_pipeline(delivery), "envoy": envoy_pipeline(delivery.envoys)}
         )
         self._desired: Mapping[str, Machines] = {}
-        self._unsupported: dict[str, Unsupported] = {}
+        self._unsupported: dict[str, tuple[Unsupported, ...]] = {}
         self._states: dict[tuple[str, str], MachineState] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -104,7 +106,9 @@ class MachineFleet:
         synchronized = bool(desired) and instance.confirmed == desired
         if synchronized:
             state.synchronized_at = now
-        rejected = tuple((" ".join(each.origins), each.reason) for each in instance.rejected)
+        rejected = tuple(
+            (_part(origin), each.reason) for each in instance.rejected for origin in each.origins
+        )
         state.last = HostReport(
             host,
             version=_short(instance.confirmed),
@@ -186,7 +190,15 @@ def _short(version: str) -> str:
     return version[:_DIGITS]
 
 
-def _common(unsupported: Unsupported, report: DataPlaneReport) -> tuple[tuple[str, str], ...]:
+def _common(
+    unsupported: Iterable[Unsupported], report: DataPlaneReport
+) -> tuple[tuple[str, str], ...]:
     """Return what the proxy does not support, which applies to all machines; not rejections."""
     rejected = set(report.rejected)
-    return tuple(entry for entry in unsupported if entry not in rejected)
+    found = ((each.origin, each.reason) for each in unsupported)
+    return tuple((_part(entry[0]), entry[1]) for entry in found if entry not in rejected)
+
+
+def _part(origin: Origin) -> str:
+    """Return the part of a load balancer that a finding is about."""
+    return f"port {origin.port}" if origin.port else str(origin)

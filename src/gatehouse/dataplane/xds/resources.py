@@ -12,6 +12,7 @@ from types import MappingProxyType
 import msgspec
 
 from gatehouse.dataplane import features
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds import protobuf_wire
 
 PREFIX = "type.googleapis.com/"
@@ -45,7 +46,7 @@ class Resource(msgspec.Struct, frozen=True, dict=True):
     """Serialised message of that type."""
     version: str
     """Derived from the body alone."""
-    origins: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
     """Names of the objects that the resource was generated from, such as ``namespace/name`` of
     routes. Reported if an Envoy rejects the resource."""
     secret: bool = False
@@ -58,7 +59,7 @@ class Resource(msgspec.Struct, frozen=True, dict=True):
         name: str,
         body: bytes,
         *,
-        origins: tuple[str, ...] = (),
+        origins: tuple[Origin, ...] = (),
         secret: bool = False,
     ) -> Resource:
         """Build a resource, computing its version."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG, Resource
 
 _PATH = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*")
@@ -25,7 +26,7 @@ class Description(msgspec.Struct, frozen=True):
 
 
 def resource(
-    companion: str, part: str, files: Mapping[str, bytes], *, origins: tuple[str, ...] = ()
+    companion: str, part: str, files: Mapping[str, bytes], *, origins: tuple[Origin, ...] = ()
 ) -> Resource:
     """Build the resource for one directory of a sidecar. Its files may hold secrets."""
     body = msgspec.json.encode(Description(dict(sorted(files.items()))))

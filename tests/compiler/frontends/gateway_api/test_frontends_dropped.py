@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from fakes.one_route import BACKEND, GATEWAY, ROUTE, Object, conditions, engine
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.status.gateway_status import unsupported_ports
-from gatehouse.compiler.ir.http import LEFT_OUT
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.controller.unsupported_inputs import UnsupportedInputs
+from gatehouse.dataplane.origin import Origin, of_port
 
 GOOD: Object = {"backendRefs": [BACKEND]}
 BAD: Object = {
@@ -18,13 +21,21 @@ BAD: Object = {
 KINDS = ["GRPCRoute", "HTTPRoute"]
 PARTIALLY = "PartiallyInvalid=True UnsupportedValue: Dropped Rule"
 REFUSED = "Accepted=False UnsupportedValue: "
-UNSUPPORTED = ("Unsupported", *GATEWAY[1:])
 
 
-def told(kind: str, rules: list[Object], *unsupported: tuple[str, str]) -> str:
+def at(part: str, reason: str, *, route: str = "r", served: bool = False) -> Unsupported:
+    """Return an unsupported part of a route, whose kind the caller sets."""
+    return Unsupported(Origin("", "n", route, part), reason, served)
+
+
+def told(kind: str, rules: list[Object], *unsupported: Unsupported) -> str:
     """Return the conditions of the route if the data plane does not support ``unsupported``."""
     found = engine(kind, rules)
-    found.commit({UNSUPPORTED: gateway_api.Unsupported(unsupported)})
+    inputs = UnsupportedInputs(lambda key, value: bool(found.commit({key: value})))
+    inputs.update(
+        GATEWAY,
+        [replace(each, origin=replace(each.origin, kind=kind)) for each in unsupported],
+    )
     with found.compile() as ask:
         return conditions(ask, kind)
 
@@ -46,40 +57,47 @@ def test_a_route_without_a_valid_rule_is_not_accepted(kind: str, count: int) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unsupported_rules_are_dropped(kind: str) -> None:
-    found = told(kind, [GOOD, GOOD], ("n/r/1/0", "too long"))
+    found = told(kind, [GOOD, GOOD], at("rules[1].matches[0]", "too long"))
     assert "Accepted=True" in found
     assert f"{PARTIALLY}: rules[1]: too long" in found
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_route_is_not_accepted_when_no_rule_is_supported(kind: str) -> None:
-    found = told(kind, [GOOD, GOOD], ("n/r/0/0", "too long"), ("n/r/1/0", "too deep"))
+    found = told(
+        kind,
+        [GOOD, GOOD],
+        at("rules[0].matches[0]", "too long"),
+        at("rules[1].matches[0]", "too deep"),
+    )
     assert f"{REFUSED}rules[0]: too long; rules[1]: too deep" in found
     assert "PartiallyInvalid" not in found
 
 
 def test_rule_is_not_dropped_when_one_of_its_matches_is_supported() -> None:
     paths = [{"path": {"type": "PathPrefix", "value": value}} for value in ("/a", "/b")]
-    found = told("HTTPRoute", [GOOD | {"matches": paths}], ("n/r/0/1", "too long"))
+    found = told("HTTPRoute", [GOOD | {"matches": paths}], at("rules[0].matches[1]", "too long"))
     assert "Accepted=True" in found
     assert f"{PARTIALLY}: rules[0]: too long" in found
 
 
 def test_route_is_not_accepted_when_all_rules_are_invalid_or_unsupported() -> None:
-    found = told("HTTPRoute", [BAD, GOOD], ("n/r/1/0", "too long"))
+    found = told("HTTPRoute", [BAD, GOOD], at("rules[1].matches[0]", "too long"))
     assert f"{REFUSED}rules[0].filters[0]: type Unheard" in found
     assert "rules[1]: too long" in found
     assert "PartiallyInvalid" not in found
 
 
 def test_unsupported_rules_of_another_route_do_not_count() -> None:
-    found = told("HTTPRoute", [GOOD], ("n/r2/0/0", "too long"), ("m/r/0/0", "too long"))
+    found = told("HTTPRoute", [GOOD], at("rules[0].matches[0]", "too long", route="r2"))
     assert "Accepted=True" in found
     assert "too long" not in found
 
 
 def test_unsupported_setting_does_not_drop_a_rule() -> None:
-    found = told("HTTPRoute", [GOOD], (f"{LEFT_OUT}n/r/0/0", "spec.x: no such setting"))
+    found = told(
+        "HTTPRoute", [GOOD], at("rules[0].matches[0]", "spec.x: no such setting", served=True)
+    )
     assert (
         "Accepted=True Accepted: the route is accepted; not supported: rules[0]: spec.x: no"
         in found
@@ -116,7 +134,12 @@ def test_a_route_that_is_not_accepted_is_not_partially_invalid() -> None:
 def test_namespace_can_be_named_port() -> None:
     """Regression: an unsupported route of namespace ``port`` was treated as a port."""
     found = engine("HTTPRoute", [GOOD])
-    said = (("port/r/0/0", "too long"), ("port/80/0/0", "too long"), ("port/80", "in use"))
-    found.commit({UNSUPPORTED: gateway_api.Unsupported(said)})
+    unsupported = (
+        Unsupported(Origin("HTTPRoute", "port", "80", "rules[0].matches[0]"), "too long"),
+        Unsupported(of_port("n/gw", 80), "in use"),
+    )
+    UnsupportedInputs(lambda key, value: bool(found.commit({key: value}))).update(
+        GATEWAY, unsupported
+    )
     with found.compile() as ask:
         assert unsupported_ports(ask, GATEWAY) == {80: "in use"}

@@ -380,8 +380,7 @@ def test_mismatched_key_pair_names_the_source_of_both_halves(world: World) -> No
     message = f"spec.secureServing.secretRef: {where} tls.crt: tls.key of {where} must be set, too"
     assert world.condition(name, "ResolvedRefs")[2] == message
     # The back end's own words for the same are not repeated.
-    refused = gateway_api.Unsupported((("api/a.example/served", "there is none to show"),))
-    world.engine.commit({("Unsupported", "ns", "gw"): refused})
+    world.unsupported("a.example", "there is none to show")
     assert world.condition(name, "PartiallyInvalid") == ("", "", "")
     assert world.condition(name, "Programmed")[1] == "CertificateNotFound"
 
@@ -403,8 +402,7 @@ def test_listener_certificate_is_sufficient(world: World) -> None:
 
 def test_wholly_unsupported_cluster_is_not_programmed(world: World) -> None:
     key = world.cluster("a.example", secureServing=shown())
-    refused = gateway_api.Unsupported((("api/a.example/served", "there is no word for it"),))
-    world.engine.commit({("Unsupported", "ns", "gw"): refused})
+    world.unsupported("a.example", "there is no word for it")
     assert world.condition(key, "Programmed") == (
         "False",
         "Invalid",
@@ -424,8 +422,7 @@ def test_programmed_follows_the_data_planes(world: World) -> None:
 def test_unsupported_parts_are_reported(world: World) -> None:
     key = world.cluster("a.example")
     world.cluster("a.example.net")
-    refused = gateway_api.Unsupported((("api/a.example/policies/0", "no such thing here"),))
-    world.engine.commit({("Unsupported", "ns", "gw"): refused})
+    world.unsupported("a.example", "no such thing here", served=True)
     assert world.condition(key, "PartiallyInvalid")[2] == "no such thing here"
     other = ("UpstreamCluster", "", "a.example.net")
     assert world.condition(other, "PartiallyInvalid") == ("", "", "")

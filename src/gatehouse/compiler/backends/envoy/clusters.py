@@ -23,6 +23,7 @@ from gatehouse.compiler.backends.envoy import (
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
 from gatehouse.compiler.backends.envoy.protobufs import address, ads, number, packed, written
 from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.origin import NO_ORIGIN
 from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, Resource
 
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -46,7 +47,8 @@ def cluster(source: ir.Cluster, capabilities: Capabilities, name: str = "") -> R
         proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(source)))
     if source.protocol == "tcp":
         dynamic_clusters.set_tcp_keepalive(proto)
-    return Resource.make(CLUSTER, proto.name, written(proto))
+    origins = (source.origin,) if source.origin != NO_ORIGIN else ()
+    return Resource.make(CLUSTER, proto.name, written(proto), origins=origins)
 
 
 def base(name: str) -> Any:

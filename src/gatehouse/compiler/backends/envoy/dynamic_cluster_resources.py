@@ -11,6 +11,7 @@ from gatehouse.compiler.backends.envoy.dynamic_clusters import DynamicCluster, D
 from gatehouse.compiler.backends.envoy.fragments import Fragment, Fragments
 from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.unsupported import Unsupported
 
 
 class DynamicClusterResources:
@@ -61,4 +62,4 @@ class DynamicClusterResources:
             proto = clusters.cluster(cluster, self._capabilities, name)
             return Fragment((proto, clusters.endpoints(cluster, name)))
         except InvalidValueError as error:
-            return Fragment((), ((f"cluster/{cluster.name}", str(error)),))
+            return Fragment((), (Unsupported(cluster.origin, str(error)),))

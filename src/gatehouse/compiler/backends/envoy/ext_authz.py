@@ -33,6 +33,7 @@ from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, Resource
 from gatehouse.sidecars.authenticator import config
@@ -210,10 +211,10 @@ def _own(context: Context, oidc: Oidc) -> list[Any]:
 
 def needed(
     hosts: Iterable[ir.VirtualHost], uses_authenticator: Callable[[ir.Route], bool]
-) -> frozenset[tuple[Oidc | Basic, str]]:
+) -> frozenset[tuple[Oidc | Basic, Origin]]:
     """Return the filters that need an authenticator, each with a route that uses it."""
     return frozenset(
-        (route.authentication, "/".join(route.name.split("/")[:2]))
+        (route.authentication, route.origin.whole)
         for host in hosts
         for route in host.routes
         if isinstance(route.authentication, Oidc | Basic) and uses_authenticator(route)
@@ -221,11 +222,11 @@ def needed(
 
 
 def resources(
-    filters: Mapping[Oidc | Basic, Sequence[str]], secrets: Mapping[str, ir_gateway.SecretFile]
+    filters: Mapping[Oidc | Basic, Sequence[Origin]], secrets: Mapping[str, ir_gateway.SecretFile]
 ) -> list[Resource]:
     """Return the authenticator's configuration and cluster, if any route needs one.
 
-    ``filters``: names of the routes by filter, for diagnostics.
+    ``filters``: the routes that use each filter.
     """
     result = []
     for authentication, origins in filters.items():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gatehouse.compiler.backends import fragments
-from gatehouse.compiler.backends.fragments import ChangeTracker, Unsupported
+from gatehouse.compiler.backends.fragments import ChangeTracker
 from gatehouse.dataplane.xds.resources import Resource, ResourceSet
 
-__all__ = ["ChangeTracker", "Fragment", "Fragments", "Unsupported"]
+__all__ = ["ChangeTracker", "Fragment", "Fragments"]
 
 Fragment = fragments.Fragment[Resource]
 

@@ -28,7 +28,6 @@ from gatehouse.compiler.backends.envoy.fragments import (
     ChangeTracker,
     Fragment,
     Fragments,
-    Unsupported,
 )
 from gatehouse.compiler.backends.envoy.kube_apiserver import fragments as kubernetes
 from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
@@ -41,14 +40,16 @@ from gatehouse.compiler.backends.envoy.virtual_hosts import Hosts
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.dataplane.origin import Origin, of_gateway
 from gatehouse.dataplane.xds.resources import Resource, ResourceSet
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """A resource set and its findings: a route name or ``port/…``, and why it is unsupported."""
+    """A resource set, and the parts of the IR that are unsupported."""
 
     resources: ResourceSet
-    unsupported: Unsupported = ()
+    unsupported: tuple[Unsupported, ...] = ()
 
 
 class Generator:
@@ -63,7 +64,7 @@ class Generator:
         self._clusters: dict[str, ir.Cluster] = {}
         self._properties: dict[str, ClusterProperties | None] = {}
         self._hosts: dict[int, Hosts] = {}
-        self._snippets: Counter[str] = Counter()
+        self._snippets: Counter[Origin] = Counter()
         """Number of virtual hosts with each snippet, by name."""
         self._names: dict[int, dynamic_clusters.Names] = {}
         """By TLS port."""
@@ -173,7 +174,7 @@ class Generator:
             cluster_secrets = secrets.of_cluster(cluster, gateway)
             return Fragment((cluster_resource, clusters.endpoints(cluster), *cluster_secrets))
         except InvalidValueError as error:
-            return Fragment((), ((f"cluster/{cluster.name}", str(error)),))
+            return Fragment((), (Unsupported(cluster.origin, str(error)),))
 
     def _plan_secrets(self, gateway: ir_gateway.Gateway, ports: tuple[listeners.Port, ...]) -> None:
         """Plan the certificates and CA certificates of listeners, under the names they refer to."""
@@ -222,7 +223,7 @@ class Generator:
         known = self._fragments.get("authenticator")
         if (known.inputs if known is not None else (0,)) == (moves,):
             return
-        filters: dict[Basic | Oidc, list[str]] = {}
+        filters: dict[Basic | Oidc, list[Origin]] = {}
         for authentication, route in sorted(
             self._fragments.needs, key=lambda need: (need[0].filter, need[1])
         ):
@@ -240,8 +241,8 @@ class Generator:
         self, fresh: Iterable[ir.VirtualHost], gone: Iterable[ir.VirtualHost]
     ) -> None:
         """Count the snippets of added and removed hosts."""
-        self._snippets.update(each.name for host in fresh for each in host.snippets)
-        self._snippets.subtract(each.name for host in gone for each in host.snippets)
+        self._snippets.update(each.origin for host in fresh for each in host.snippets)
+        self._snippets.subtract(each.origin for host in gone for each in host.snippets)
 
     def _plan_ports(self, ports: Iterable[listeners.Port], known: dict[str, ir.Cluster]) -> None:
         """Plan the listeners."""
@@ -264,19 +265,19 @@ def _port(port: listeners.Port, known: dict[str, ir.Cluster], inputs: tuple[Any,
         if port.family == "udp":
             result += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
     except InvalidValueError as error:
-        return Fragment((), ((f"port/{port.number}", str(error)),), inputs=inputs)
+        return Fragment((), (Unsupported(port.origin, str(error)),), inputs=inputs)
     return Fragment(tuple(result), inputs=inputs)
 
 
-def _common(gateway: ir_gateway.Gateway, snippets: Counter[str]) -> Unsupported:
+def _common(gateway: ir_gateway.Gateway, snippets: Counter[Origin]) -> tuple[Unsupported, ...]:
     """Return the settings of the whole gateway that Envoy does not support."""
     edge = gateway.edge
     why = "snippets in NGINX syntax are not supported by Envoy"
-    names = (*(each.name for each in gateway.snippets), *sorted(+snippets))
+    origins = (*(each.origin for each in gateway.snippets), *sorted(+snippets))
     return (
         *(
-            ("edge", each)
+            Unsupported(of_gateway(gateway.name), each)
             for each in (*client_ip.unsupported(edge), *compression.unsupported(edge))
         ),
-        *((f"policy/{name}", why) for name in dict.fromkeys(names)),
+        *(Unsupported(origin, why) for origin in dict.fromkeys(origins)),
     )

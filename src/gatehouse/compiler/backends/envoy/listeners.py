@@ -31,6 +31,7 @@ from gatehouse.compiler.backends.envoy.protobufs import address, packed, written
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.settings import DataPlaneSettings
+from gatehouse.dataplane.origin import Origin, of_port
 from gatehouse.dataplane.xds.resources import LISTENER, Resource
 
 _INSPECTOR = "envoy.filters.listener.tls_inspector"
@@ -39,6 +40,7 @@ _INSPECTOR = "envoy.filters.listener.tls_inspector"
 class Port(msgspec.Struct, frozen=True):
     """A port, and all inputs of its listener."""
 
+    origin: Origin
     number: int
     bind_address: str
     edge: DataPlaneSettings
@@ -73,7 +75,8 @@ def ports(
     tls = {each.port: each for each in gateway.streams if each.protocol == "TLS"}
 
     def of(number: int, **more: Any) -> Port:
-        port = Port(number, gateway.bind_address, gateway.edge, **more)
+        origin = of_port(gateway.name, number)
+        port = Port(origin, number, gateway.bind_address, gateway.edge, **more)
         listener = tls.pop(number, None)
         if listener is None:
             return port
@@ -92,7 +95,8 @@ def ports(
         )
     for stream in gateway.streams:
         if stream.protocol != "TLS":
-            yield Port(stream.port, gateway.bind_address, gateway.edge, streams=(stream,))
+            origin = of_port(gateway.name, stream.port)
+            yield Port(origin, stream.port, gateway.bind_address, gateway.edge, streams=(stream,))
         elif stream.port in tls:
             yield of(stream.port)
     for tunnel in gateway.tunnels:
@@ -106,13 +110,13 @@ def listener(port: Port, clusters: Mapping[str, http.Cluster]) -> Resource:
     )
     if port.tunnel is not None:
         proxy_protocol.fill(proto, port.number, port.tunnel)
-        return _resource(proto)
+        return _resource(port, proto)
     if port.family == "udp":
         proto.udp_listener_config.CopyFrom(udp_listener_config_pb2.UdpListenerConfig())
         proto.listener_filters.append(
             l4.datagrams(port.number, next(iter(port.streams[0].hosts)), clusters)
         )
-        return _resource(proto)
+        return _resource(port, proto)
     proto.listener_filters.extend(client_ip.listener_filters(port.edge))
     tls = any(each.protocol == "TLS" for each in port.streams)
     if tls:
@@ -125,11 +129,11 @@ def listener(port: Port, clusters: Mapping[str, http.Cluster]) -> Resource:
         )
     proto.filter_chains.extend(_chains(port, clusters))
     client_ip.admit(proto, port.edge)
-    return _resource(proto)
+    return _resource(port, proto)
 
 
-def _resource(proto: Any) -> Resource:
-    return Resource.make(LISTENER, proto.name, written(proto))
+def _resource(port: Port, proto: Any) -> Resource:
+    return Resource.make(LISTENER, proto.name, written(proto), origins=(port.origin,))
 
 
 def _address(port: Port) -> Any:

@@ -118,16 +118,6 @@ def plain(name: str) -> str:
     return quote(name.encode("utf-8", "surrogatepass"), safe="")
 
 
-def api(cluster: str) -> str:
-    """Return the name of a cluster of kube-apiservers in findings."""
-    return f"api/{cluster}"
-
-
-def unserved(cluster: str) -> str:
-    """Return the name in findings of a cluster that is not served, or not completely."""
-    return f"{api(cluster)}/served"
-
-
 def api_chain(port: int, cluster: str) -> str:
     """Return the filter chain of a cluster's kube-apiservers; empty ``cluster``: of unknown
     names."""

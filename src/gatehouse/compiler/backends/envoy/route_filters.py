@@ -69,7 +69,7 @@ def rejections(route: ir.Route, match: Any) -> list[Any]:
 def apply(proto: Any, context: Context, route: ir.Route) -> None:
     """Write the filters of a route. Raises InvalidValueError."""
     if route.snippets:
-        objects = ", ".join(dict.fromkeys(snippet.name for snippet in route.snippets))
+        objects = ", ".join(dict.fromkeys(str(snippet.origin) for snippet in route.snippets))
         raise InvalidValueError(f"{objects}: snippets in NGINX syntax are not supported by Envoy")
     filters = [*rate_limits.limits(route.settings.rates), *authentication.guard(context, route)]
     if filters:

@@ -16,23 +16,26 @@ from gatehouse.compiler.backends.envoy import (
 from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.unsupported import Unsupported
 
-Unsupported = list[tuple[str, str]]
 
-
-def routes(context: Context, route: ir.Route, hostname: str, unsupported: Unsupported) -> list[Any]:
+def routes(
+    context: Context, route: ir.Route, hostname: str, unsupported: list[Unsupported]
+) -> list[Any]:
     """Return the Envoy routes of a route; one that is not supported answers 500 and is reported."""
-    unsupported += [(ir.LEFT_OUT + route.name, why) for why in unsupported_features(context, route)]
+    unsupported += [
+        Unsupported(route.origin, why, served=True) for why in unsupported_features(context, route)
+    ]
     try:
         match = route_match.match(route.match)
     except InvalidValueError as error:
         # A match that cannot be generated never matches.
-        unsupported.append((route.name, str(error)))
+        unsupported.append(Unsupported(route.origin, str(error)))
         return []
     try:
         return _cases(context, route, match, hostname)
     except InvalidValueError as error:
-        unsupported.append((route.name, str(error)))
+        unsupported.append(Unsupported(route.origin, str(error)))
         failed = components.Route(name=route.name, match=match)
         failed.direct_response.status = 500
         return [failed]

@@ -20,8 +20,9 @@ from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, 
 from gatehouse.compiler.backends.envoy.protobufs import packed, truth, written
 from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
-from gatehouse.compiler.backends.envoy.routes import Unsupported, not_found, routes
+from gatehouse.compiler.backends.envoy.routes import not_found, routes
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.xds.resources import SCOPE, Resource
 
 OWN = "own"
@@ -32,12 +33,12 @@ class Scope(msgspec.Struct, frozen=True):
     """A scope resource, and the findings of its routes."""
 
     resource: Resource
-    unsupported: tuple[tuple[str, str], ...] = ()
+    unsupported: tuple[Unsupported, ...] = ()
 
 
 def exact(name: str, host: ir.VirtualHost, context: Context) -> Scope:
     """Build the scope of an exact hostname."""
-    unsupported: Unsupported = []
+    unsupported: list[Unsupported] = []
     proto = _virtual_host(host, context, ["*"], host.hostname, unsupported)
     disabled = components.FilterConfig(disabled=True)
     proto.typed_per_filter_config[names.SCOPES].CopyFrom(packed(disabled))
@@ -53,7 +54,7 @@ def wide(
     ``elsewhere``: hostnames of other listeners, whose requests are misdirected (RFC 9110,
     15.5.20).
     """
-    unsupported: Unsupported = []
+    unsupported: list[Unsupported] = []
     served = [host for host in hosts if _has_valid_name(host, unsupported)]
     virtual_hosts = [
         _virtual_host(host, context, [host.hostname or "*"], "", unsupported) for host in served
@@ -69,16 +70,20 @@ def wide(
     return Scope(_resource(name, virtual_hosts, served), tuple(unsupported))
 
 
-def _has_valid_name(host: ir.VirtualHost, unsupported: Unsupported) -> bool:
+def _has_valid_name(host: ir.VirtualHost, unsupported: list[Unsupported]) -> bool:
     try:
         return not host.hostname or bool(quoting.hostname(host.hostname))
     except InvalidValueError as error:
-        unsupported += [(route.name, str(error)) for route in host.routes]
+        unsupported += [Unsupported(route.origin, str(error)) for route in host.routes]
         return False
 
 
 def _virtual_host(
-    host: ir.VirtualHost, context: Context, domains: list[str], only: str, unsupported: Unsupported
+    host: ir.VirtualHost,
+    context: Context,
+    domains: list[str],
+    only: str,
+    unsupported: list[Unsupported],
 ) -> Any:
     proto = components.VirtualHost(name=host.hostname or "*", domains=domains)
     context = msgspec.structs.replace(context, taken=ext_authz.taken(host))
@@ -103,8 +108,6 @@ def _resource(name: str, hosts: list[Any], served: Iterable[ir.VirtualHost]) -> 
         ),
     )
     proto.key.fragments.add(string_key=name)
-    origins = dict.fromkeys(
-        "/".join(route.name.split("/")[:2]) for host in served for route in host.routes
-    )
+    origins = dict.fromkeys(route.origin for host in served for route in host.routes)
     secret = any(authentication.holds_secrets(r) for host in served for r in host.routes)
     return Resource.make(SCOPE, name, written(proto), origins=tuple(origins), secret=secret)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gatehouse.compiler.backends import fragments
-from gatehouse.compiler.backends.fragments import ChangeTracker, Unsupported
+from gatehouse.compiler.backends.fragments import ChangeTracker
 from gatehouse.dataplane.file_set import File, FileSet
 
-__all__ = ["ChangeTracker", "Fragment", "Fragments", "Unsupported", "properties_key", "cluster_key"]
+__all__ = ["ChangeTracker", "Fragment", "Fragments", "properties_key", "cluster_key"]
 
 Fragment = fragments.Fragment[File]
 

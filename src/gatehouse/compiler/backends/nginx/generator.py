@@ -23,7 +23,6 @@ from gatehouse.compiler.backends.nginx.fragments import (
     ChangeTracker,
     Fragment,
     Fragments,
-    Unsupported,
     cluster_key,
 )
 from gatehouse.compiler.backends.nginx.http_conf import http_conf
@@ -33,14 +32,16 @@ from gatehouse.compiler.backends.nginx.servers import Port, default_server
 from gatehouse.compiler.backends.nginx.virtual_hosts import Common, Hosts
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir.authentication import Oidc
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.file_set import File, FileSet
+from gatehouse.dataplane.origin import of_port
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """A file set and its findings: a route name or ``port/…``, and why it is unsupported."""
+    """A file set, and the parts of the IR that are unsupported."""
 
     bundle: FileSet
-    unsupported: Unsupported = ()
+    unsupported: tuple[Unsupported, ...] = ()
 
 
 class Generator:
@@ -198,12 +199,16 @@ class Generator:
     ) -> Fragment:
         clusters = self._clusters.by_name
         why = "selection by the destination in a PROXY header is not supported by NGINX; use Envoy"
-        unsupported = [(f"port/{each.port}", why) for each in gateway.tunnels]
+        unsupported = [
+            Unsupported(of_port(gateway.name, each.port), why) for each in gateway.tunnels
+        ]
         if not gateway.streams:
             return Fragment((), tuple(unsupported), inputs=inputs)
         if not self._capabilities.stream_servers:
             why = "TCP, UDP and TLS listeners require NGINX 1.25.5 or newer"
-            unsupported += [(f"port/{each.port}", why) for each in gateway.streams]
+            unsupported += [
+                Unsupported(of_port(gateway.name, each.port), why) for each in gateway.streams
+            ]
             return Fragment((), tuple(unsupported), inputs=inputs)
         files = [File.make(f"{names.ROOT}/stream.conf", passing.stream_conf(gateway.edge, zone))]
         for listener in gateway.streams:
@@ -219,7 +224,8 @@ class Generator:
                 tls_connectors.check(self._capabilities, passing.used(listener, clusters))
                 text = passing.stream(listener, ports, clusters)
             except InvalidValueError as error:
-                unsupported.append((f"port/{listener.port}", str(error)))
+                origin = of_port(gateway.name, listener.port)
+                unsupported.append(Unsupported(origin, str(error)))
                 continue
             files.append(File.make(names.stream_file(listener.port, listener.protocol), text))
         for name, shares in passing.upstreams(gateway, clusters).items():

@@ -8,19 +8,21 @@ from gatehouse.compiler.backends.nginx.directives import write
 from gatehouse.compiler.backends.nginx.fragments import Fragment
 from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.file_set import File
+from gatehouse.dataplane.origin import of_gateway
 
 
 def fragment(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> Fragment:
     """Return the files of the contexts around all servers."""
-    unsupported: list[tuple[str, str]] = []
+    unsupported: list[Unsupported] = []
     main = _texts(gateway, "main", unsupported)
     if not any(usage_reporting.DIRECTIVE in snippets.outermost(text) for text in main):
         # Only one such block is permitted: a snippet that has it replaces the generated one.
         mgmt = usage_reporting.directives(gateway.usage, capabilities)
         main = [*([write(mgmt).removesuffix("\n")] if mgmt else []), *main]
         unsupported += [
-            ("edge", problem)
+            Unsupported(of_gateway(gateway.name), problem)
             for problem in usage_reporting.unsupported(gateway.usage, capabilities)
         ]
     texts_by_file = {
@@ -35,14 +37,12 @@ def fragment(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> Fragmen
     return Fragment(tuple(files), tuple(unsupported))
 
 
-def _texts(
-    gateway: ir_gateway.Gateway, context: str, unsupported: list[tuple[str, str]]
-) -> list[str]:
+def _texts(gateway: ir_gateway.Gateway, context: str, unsupported: list[Unsupported]) -> list[str]:
     """Return the snippets of a context around all servers."""
     texts = []
     for snippet in gateway.snippets:
         try:
             texts += [raw.text for raw in snippets.within([snippet], context)]
         except InvalidValueError as error:
-            unsupported.append((f"policy/{snippet.name}", str(error)))
+            unsupported.append(Unsupported(snippet.origin, str(error)))
     return texts

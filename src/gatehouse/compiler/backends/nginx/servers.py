@@ -26,8 +26,7 @@ from gatehouse.compiler.backends.nginx.route_context import Context, Served
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import DataPlaneSettings
-
-Unsupported = tuple[tuple[str, str], ...]
+from gatehouse.compiler.ir.unsupported import Unsupported
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -46,7 +45,7 @@ class Server(msgspec.Struct, frozen=True):
     """File content of a virtual host, and its findings."""
 
     text: str
-    unsupported: Unsupported = ()
+    unsupported: tuple[Unsupported, ...] = ()
 
 
 def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
@@ -55,7 +54,10 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
     try:
         blocks, maps = locations(context.scope, targets)
     except InvalidValueError as error:
-        unsupported = [*unsupported, *((route.name, str(error)) for route in host.routes)]
+        unsupported = [
+            *unsupported,
+            *(Unsupported(route.origin, str(error)) for route in host.routes),
+        ]
         targets, (blocks, maps) = [], locations(context.scope, [])
     definitions = _unique(
         [
@@ -107,20 +109,21 @@ def names_by_sni(port: Port, listeners: Iterable[str]) -> Directive:
     return block("map", ("$ssl_server_name", f"${variable}"), [*rows, simple("default", '""')])
 
 
-def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list[tuple[str, str]]]:
+def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list[Unsupported]]:
     targets: list[Target] = []
-    unsupported: list[tuple[str, str]] = []
+    unsupported: list[Unsupported] = []
     claimed: dict[tuple[str, ...], Directive] = {}
     for route in host.routes:
         unsupported += [
-            (ir.LEFT_OUT + route.name, why) for why in _unsupported_settings(context, route)
+            Unsupported(route.origin, why, served=True)
+            for why in _unsupported_settings(context, route)
         ]
         try:
             required = conditions(route.match)
             _check(route.match.path)
         except InvalidValueError as error:
             # A match that cannot be generated never matches.
-            unsupported.append((route.name, str(error)))
+            unsupported.append(Unsupported(route.origin, str(error)))
             continue
         try:
             # A route is never served without one of its filters.
@@ -128,7 +131,7 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
             served = actions.serve(context, route)
             _claim(served, claimed)
         except InvalidValueError as error:
-            unsupported.append((route.name, str(error)))
+            unsupported.append(Unsupported(route.origin, str(error)))
             served = actions.failed(context, route)
         targets.append(Target(route.match.path, required, served))
     return targets, unsupported
@@ -163,7 +166,7 @@ def _unsupported_settings(context: Context, route: ir.Route) -> list[str]:
     ]
 
 
-def _snippets(host: ir.VirtualHost, unsupported: list[tuple[str, str]]) -> list[Node]:
+def _snippets(host: ir.VirtualHost, unsupported: list[Unsupported]) -> list[Node]:
     """Return the snippets of a server: its own, and those of its routes.
 
     Invalid snippets of routes were reported before.
@@ -176,7 +179,7 @@ def _snippets(host: ir.VirtualHost, unsupported: list[tuple[str, str]]) -> list[
                 nodes.update(dict.fromkeys(snippets.within([snippet], "http.server")))
             except InvalidValueError as error:
                 if not owner:
-                    unsupported.append((f"policy/{snippet.name}", str(error)))
+                    unsupported.append(Unsupported(snippet.origin, str(error)))
     return list(nodes)
 
 

@@ -26,7 +26,7 @@ def within(snippets: Iterable[Snippet], context: str) -> list[Raw]:
 def _checked(snippet: Snippet) -> str:
     problem = syntax_error(snippet.text)
     if problem:
-        raise InvalidValueError(f"{snippet.name}: {snippet.context}: {problem}")
+        raise InvalidValueError(f"{snippet.origin}: {snippet.context}: {problem}")
     return snippet.text
 
 

@@ -23,6 +23,7 @@ from gatehouse.compiler.frontends.external_load_balancer.sources import spec_of
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.load_balancing import Server
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental.query import Ask, Key
 
@@ -132,7 +133,9 @@ def _virtual_host(balancer: Key, listener: Listener) -> http.VirtualHost:
     hostname = listener.hostname.lower()
     name = f"{balancer[1]}/{balancer[2]}/{listener.port}/{hostname}"
     action = http.Forward((http.Backend(_cluster_name(_upstream_of(listener), "http")),))
-    return http.VirtualHost(hostname, (http.Route(name, http.Match(), action),), listener=hostname)
+    origin = Origin(balancer[0], balancer[1], balancer[2], port=listener.port)
+    route = http.Route(name, http.Match(), action, origin=origin)
+    return http.VirtualHost(hostname, (route,), listener=hostname)
 
 
 def _stream_ports(served: Iterable[Listener]) -> Iterable[ir.L4Listener]:

@@ -39,8 +39,8 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     Fetched,
     ProgrammedInput,
     Settings,
-    Unsupported,
     decode,
+    unsupported_key,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners.addresses import gateway_addresses
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import service_ports
@@ -72,7 +72,7 @@ __all__ = [
     "Fetched",
     "Settings",
     "Status",
-    "Unsupported",
+    "unsupported_key",
     "compile_gateway",
     "controller_of",
     "decode",

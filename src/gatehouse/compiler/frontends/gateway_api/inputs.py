@@ -18,7 +18,8 @@ from gatehouse.apis import (
     routes,
 )
 from gatehouse.compiler.ir.settings import UsageReports
-from gatehouse.incremental.query import Index, Key
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.incremental.query import Ask, Index, Key
 
 VIEWS: Mapping[str, type[meta.Resource]] = {
     "Namespace": core.Namespace,
@@ -160,21 +161,18 @@ class ProgrammedInput(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Unsupported(msgspec.Struct, frozen=True):
-    """Unsupported parts of a Gateway's IR; at the key ``("Unsupported", namespace, name)``.
+def unsupported_key(gateway: Key, subject: Key) -> Key:
+    """Return the key of what a Gateway's data plane does not support or rejects of an object.
 
-    Reported by the back end.
+    The value is a tuple of :class:`gatehouse.compiler.ir.unsupported.Unsupported`.
     """
+    return ("Unsupported", gateway[1], gateway[2], *subject)
 
-    routes: tuple[tuple[str, str], ...] = ()
-    """Names of unsupported parts, each with the reason.
 
-    - a name as in :class:`gatehouse.compiler.ir.http.Route`: the route is not served;
-    - such a name after :data:`gatehouse.compiler.ir.http.LEFT_OUT`: the route is served without
-      some feature;
-    - ``port/<number>``, ``policy/…``, ``cluster/…`` and ``edge``: parts of the whole Gateway;
-    - ``api/<name>`` or ``api/<name>/…``: an UpstreamCluster.
-    """
+def unsupported(ask: Ask, gateway: Key, subject: Key) -> tuple[Unsupported, ...]:
+    """Return what a Gateway's data plane does not support or rejects of an object."""
+    found: tuple[Unsupported, ...] | None = ask.read(unsupported_key(gateway, subject))
+    return found or ()
 
 
 class Fetched(msgspec.Struct, frozen=True):

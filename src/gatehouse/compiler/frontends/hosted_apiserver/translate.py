@@ -177,4 +177,6 @@ def cluster_name(key: ClusterKey) -> str:
 def passthrough_cluster(ask: Ask, key: ClusterKey) -> Cluster:
     """Return the cluster of a Service for TLS passthrough. BackendTLSPolicies do not apply."""
     found = ask(cluster, key)
-    return Cluster(cluster_name(key), found.endpoints, "tcp", settings=found.settings)
+    return Cluster(
+        cluster_name(key), found.endpoints, "tcp", settings=found.settings, origin=found.origin
+    )

@@ -15,7 +15,7 @@ from gatehouse.compiler.frontends.gateway_api.findings import Condition, conditi
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     CONTROLLERS,
     ProgrammedInput,
-    Unsupported,
+    unsupported,
 )
 from gatehouse.compiler.frontends.gateway_api.status import merge
 from gatehouse.compiler.frontends.upstream_cluster import attachment
@@ -31,9 +31,6 @@ from gatehouse.compiler.frontends.upstream_cluster.findings import OPTIONAL, Fin
 from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts, requested_hostnames
 from gatehouse.compiler.frontends.upstream_cluster.translate import local_request_policy, states
 from gatehouse.incremental.query import Ask, Key
-
-UNSERVED = "/served"
-"""Suffix of the names of unsupported parts by which a back end rejects a whole cluster."""
 
 MAX_STATUS_GATEWAYS = 32
 """Maximum number of Gateways in a status."""
@@ -138,16 +135,14 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
     if not named.own:
         message = "no hostname left: all are invalid or used by older UpstreamClusters"
         return (*found, Finding(Reason.NO_HOST, message), Finding(Reason.NOT_PROGRAMMED, message))
-    left_out = _left_out(ask, place)
+    left_out = unsupported(ask, gateway, place[1])
     no_certificate = _without_certificate(ask, place)
     # Without a certificate nothing is served, which NoCertificate reports already.
-    reported = [
-        each for about, each in left_out if not no_certificate or not about.endswith(UNSERVED)
-    ]
+    reported = [each.reason for each in left_out if not no_certificate or each.served]
     found += [Finding(Reason.PARTIALLY_INVALID, each) for each in reported]
     if no_certificate:
         return (*found, Finding(Reason.NO_CERTIFICATE, no_certificate))
-    unserved = [why for about, why in left_out if about.endswith(UNSERVED)]
+    unserved = [each.reason for each in left_out if not each.served]
     if unserved:
         return (*found, Finding(Reason.NOT_PROGRAMMED, f"not served: {unserved[0]}"))
     plane = ask.read(("Programming", gateway[1], gateway[2])) or ProgrammedInput(
@@ -185,15 +180,6 @@ def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
         why = "spec.secureServing: must be set"
     listeners = ", ".join(no_certificate)
     return f"{why}, and listener {listeners} has no valid certificate in tls.certificateRefs"
-
-
-def _left_out(ask: Ask, place: tuple[Key, Key]) -> tuple[tuple[str, str], ...]:
-    """Return the unsupported parts of a cluster, each with the reason."""
-    gateway, key = place
-    found = ask.read(("Unsupported", gateway[1], gateway[2]))
-    name = f"api/{key[2]}"
-    entries = found.routes if isinstance(found, Unsupported) else ()
-    return tuple(each for each in entries if each[0] == name or each[0].startswith(f"{name}/"))
 
 
 def _whole(served: Mapping[Key, tuple[Finding, ...]]) -> list[Finding]:

@@ -89,7 +89,7 @@ def resources(cluster: ir.ApiCluster, token: str) -> Iterator[Resource]:
             )
         else:
             yield clusters.assignment(proto.name, endpoints)
-        origins = (names.api(cluster.name),)
+        origins = (cluster.origin,)
         yield Resource.make(
             CLUSTER, proto.name, written(proto), origins=origins, secret=bool(token)
         )

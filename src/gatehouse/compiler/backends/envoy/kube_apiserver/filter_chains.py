@@ -43,6 +43,7 @@ from gatehouse.compiler.backends.envoy.protobufs import address, number, packed,
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.compiler.ir.settings import DataPlaneSettings
+from gatehouse.dataplane.origin import of_port
 from gatehouse.dataplane.xds.resources import LISTENER, Resource
 
 _Manager = manager_pb2.HttpConnectionManager
@@ -78,7 +79,8 @@ def listener(
             typed_config=packed(tls_inspector_pb2.TlsInspector()),
         )
     )
-    return Resource.make(LISTENER, proto.name, written(proto))
+    origins = (of_port(gateway.name, api_listener.port),)
+    return Resource.make(LISTENER, proto.name, written(proto), origins=origins)
 
 
 def _address(port: int, gateway: ir_gateway.Gateway) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gatehouse.compiler.backends.envoy import names
-from gatehouse.compiler.backends.envoy.fragments import Fragment, Fragments, Unsupported
+from gatehouse.compiler.backends.envoy.fragments import Fragment, Fragments
 from gatehouse.compiler.backends.envoy.kube_apiserver import (
     clusters,
     filter_chains,
@@ -16,6 +16,8 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
 from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.dataplane.xds.resources import Resource
 
 _PREFIX = "api/"
@@ -37,33 +39,36 @@ class Apis:
             # Limits and policies are separate from servers: they change independently.
             secret = tokens.get(cluster.token)
             token = secret.reveal().decode("utf-8", "surrogateescape").strip() if secret else ""
-            self._put(f"cluster/{cluster.name}", cluster.name, (cluster, token), _onward)
+            self._put(f"cluster/{cluster.name}", cluster.origin, (cluster, token), _onward)
         for listener in gateway.apis:
             for cluster in listener.clusters:
                 key = f"arrival/{listener.port}/{cluster.name}"
-                self._put(key, cluster.name, (listener.port, cluster), _arrival)
+                self._put(key, cluster.origin, (listener.port, cluster), _arrival)
             self._put_port(listener, gateway)
         if gateway.apis:
-            self._put("socket", "", (), _socket)
+            self._put("socket", NO_ORIGIN, (), _socket)
         for item in sorted({item.counter for item in gateway.apis if item.counter}):
             self._put(
-                f"counter/{item}", "", (item,), lambda where: [internal_clusters.counter(where)]
+                f"counter/{item}",
+                NO_ORIGIN,
+                (item,),
+                lambda where: [internal_clusters.counter(where)],
             )
         for key in self._keys - self._planned:
             self._fragments.drop(key)
         self._keys = self._planned
 
     def _put(
-        self, key: str, cluster: str, inputs: tuple[Any, ...], make: Callable[..., list[Resource]]
+        self, key: str, origin: Origin, inputs: tuple[Any, ...], make: Callable[..., list[Resource]]
     ) -> None:
         self._planned.add(key := _PREFIX + key)
         before = self._fragments.get(key)
         if before is not None and before.inputs == inputs:
             return
         try:
-            fragment = Fragment(tuple(make(*inputs)), _unsupported(cluster, inputs), inputs=inputs)
+            fragment = Fragment(tuple(make(*inputs)), _unsupported(inputs), inputs=inputs)
         except InvalidValueError as error:
-            fragment = Fragment((), ((names.unserved(cluster), str(error)),), inputs=inputs)
+            fragment = Fragment((), (Unsupported(origin, str(error)),), inputs=inputs)
         self._fragments.put(key, fragment)
 
     def _put_port(self, listener: ir.ApiListener, gateway: ir_gateway.Gateway) -> None:
@@ -106,14 +111,14 @@ def _arrival(port: int, cluster: ir.ApiCluster) -> list[Resource]:
     return [routes.arrival(port, cluster)]
 
 
-def _unsupported(cluster: str, inputs: tuple[Any, ...]) -> Unsupported:
+def _unsupported(inputs: tuple[Any, ...]) -> tuple[Unsupported, ...]:
     if not isinstance(inputs[0] if inputs else None, ir.ApiCluster):
         return ()
     api_cluster, token = inputs
     reasons = clusters.unsupported(api_cluster)
     if api_cluster.token and not token:
         reasons = [*reasons, "clientConfig.bearerToken: secret not found"]
-    return tuple((names.api(cluster), each) for each in reasons)
+    return tuple(Unsupported(api_cluster.origin, each, served=True) for each in reasons)
 
 
 def _port(
@@ -123,12 +128,12 @@ def _port(
     for cluster in listener.clusters:
         # Without a certificate there is no chain: handshakes fail.
         if not filter_chains.certificates(listener, cluster):
-            unsupported.append((names.unserved(cluster.name), "no server certificate"))
+            unsupported.append(Unsupported(cluster.origin, "no server certificate"))
             continue
         try:
             chains.append(filter_chains.cluster_chain(listener, cluster, gateway.edge))
         except InvalidValueError as error:
-            unsupported.append((names.unserved(cluster.name), str(error)))
+            unsupported.append(Unsupported(cluster.origin, str(error)))
     resources: list[Resource] = []
     if chains or listener.certificates:
         resources.append(filter_chains.listener(listener, chains, gateway))

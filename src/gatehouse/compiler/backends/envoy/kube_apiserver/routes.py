@@ -26,6 +26,7 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
 )
 from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth, written
 from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import SCOPE, Resource
 
 WAY = f"{names.HEADER_PREFIX}way"
@@ -84,7 +85,7 @@ def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
     misdirected.typed_per_filter_config[names.SCRIPT].CopyFrom(_script_disabled())
     misdirected.direct_response.status = 421
     misdirected.direct_response.body.inline_string = MISDIRECTED
-    return _scope(names.api_scope(port, cluster.name), [host, others], (names.api(cluster.name),))
+    return _scope(names.api_scope(port, cluster.name), [host, others], (cluster.origin,))
 
 
 def _serve(host: Any, metadata: Any, filters: Iterable[str], match: Any) -> None:
@@ -150,7 +151,7 @@ def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token
                     )
             host.routes.append(route)
     return _scope(
-        names.flow_scope(cluster.name, name), [host], (names.api(cluster.name),), secret=bool(token)
+        names.flow_scope(cluster.name, name), [host], (cluster.origin,), secret=bool(token)
     )
 
 
@@ -204,7 +205,7 @@ def reviews(cluster: ir.ApiCluster, token: str) -> Resource:
     forbidden = host.routes.add(match=_any())
     forbidden.direct_response.status = 403
     name = names.upstream_scope(cluster.name)
-    return _scope(name, [host], (names.api(cluster.name),), secret=bool(token))
+    return _scope(name, [host], (cluster.origin,), secret=bool(token))
 
 
 def _any() -> Any:
@@ -229,7 +230,7 @@ def _script_disabled() -> Any:
 
 
 def _scope(
-    name: str, hosts: Iterable[Any], origins: tuple[str, ...] = (), *, secret: bool = False
+    name: str, hosts: Iterable[Any], origins: tuple[Origin, ...] = (), *, secret: bool = False
 ) -> Resource:
     proto = scoped_route_pb2.ScopedRouteConfiguration(
         name=name,

@@ -7,6 +7,7 @@ from typing import Literal
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.ir.settings import Snippet
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask
 
 _CONTEXTS: dict[str, Literal["main", "http", "http.server", "http.server.location"]] = {
@@ -27,9 +28,9 @@ def rejection(ask: Ask, kind: str) -> str:
 def snippets(source: api.SnippetsPolicy | api.SnippetsFilter) -> tuple[Snippet, ...]:
     """Return the snippets as IR."""
     metadata = source.metadata
-    name = f"{type(source).__name__} {metadata.namespace}/{metadata.name}"
+    origin = Origin(type(source).__name__, metadata.namespace, metadata.name)
     return tuple(
-        Snippet(name, _CONTEXTS[each.context], each.value)
+        Snippet(origin, _CONTEXTS[each.context], each.value)
         for each in source.spec.snippets
         if each.context in _CONTEXTS
     )

@@ -14,6 +14,7 @@ from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
 from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
 from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
 Protocol = Literal["http", "h2c", "grpc", "tcp", "udp"]
@@ -131,7 +132,10 @@ def cluster(ask: Ask, key: ClusterKey) -> ir.Cluster:
     policy = ask(backend_tls_policy, key)
     tls = ask(backend_tls.resolve, policy).tls if policy is not None else None
     upstream = ask(effective.upstream_policy, (key.namespace, key.service))
-    result = ir.Cluster(key.name, tuple(sorted(endpoints)), key.protocol, tls, upstream.settings)
+    origin = Origin("Service", key.namespace, key.service)
+    result = ir.Cluster(
+        key.name, tuple(sorted(endpoints)), key.protocol, tls, upstream.settings, origin
+    )
     return _by_service_address(ask, key, result) if upstream.service_address else result
 
 

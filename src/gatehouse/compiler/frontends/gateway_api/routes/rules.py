@@ -18,6 +18,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.filters import Filters
 from gatehouse.compiler.frontends.gateway_api.routes.precedence import Rank, call_rank, rank
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import SecretFile
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -40,8 +41,8 @@ class Translated(msgspec.Struct, frozen=True):
     """The Services that exist and are referred to."""
     secrets: tuple[SecretFile, ...] = ()
     """Secrets that authentication refers to."""
-    dropped: frozenset[str] = frozenset()
-    """Names of IR routes whose rules are invalid."""
+    dropped: frozenset[Origin] = frozenset()
+    """Origins of IR routes whose rules are invalid."""
 
 
 def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
@@ -58,7 +59,7 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
     clusters: set[ClusterKey] = set()
     findings: list[Finding] = []
     secrets: dict[str, SecretFile] = {}
-    dropped: set[str] = set()
+    dropped: set[Origin] = set()
     for index, rule in enumerate(rules):
         compiled = _rule(ask, key, rule, f"rules[{index}]", port, protocol)
         findings += compiled.findings
@@ -66,11 +67,17 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
         secrets.update({each.name: each for each in compiled.secrets})
         for number, match in enumerate(rule.matches or (api.RouteMatch(),)):
             name = f"{key[1]}/{key[2]}/{index}/{number}"
-            dropped |= {name} if compiled.broken else set()
+            origin = Origin(key[0], key[1], key[2], f"rules[{index}].matches[{number}]")
+            dropped |= {origin} if compiled.broken else set()
             routes.append(
                 Ranked(
                     place(match, route.metadata, index, number),
-                    msgspec.structs.replace(compiled.route, name=name, match=_match(match)),
+                    msgspec.structs.replace(
+                        compiled.route,
+                        name=name,
+                        match=_match(match),
+                        origin=origin,
+                    ),
                     key,
                 )
             )

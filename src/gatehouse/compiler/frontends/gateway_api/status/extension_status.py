@@ -13,7 +13,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import (
     snippets,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
-from gatehouse.compiler.frontends.gateway_api.inputs import Unsupported
+from gatehouse.compiler.frontends.gateway_api.inputs import unsupported
 from gatehouse.compiler.frontends.gateway_api.status.policy_status import MAX_ANCESTORS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     AncestorStatus,
@@ -80,14 +80,8 @@ def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str]]:
 
 def _unsupported(ask: Ask, key: Key, ancestor: Key) -> Finding | None:
     """Return a finding if the data plane does not support a policy of a Gateway; else None."""
-    found = (
-        ask.read(("Unsupported", ancestor[1], ancestor[2])) if ancestor[0] == "Gateway" else None
-    )
-    name = f"policy/{key[0]} {key[1]}/{key[2]}"
-    for known, why in found.routes if isinstance(found, Unsupported) else ():
-        if known == name:
-            return Finding(Reason.POLICY_INVALID, why)
-    return None
+    found = unsupported(ask, ancestor, key) if ancestor[0] == "Gateway" else ()
+    return Finding(Reason.POLICY_INVALID, found[0].reason) if found else None
 
 
 def _conditions(policy: api.Policy, refusal: Finding | None) -> tuple[Condition, ...]:

@@ -10,7 +10,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import at
 from gatehouse.compiler.frontends.gateway_api.classes import is_managed
 from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
-from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput, Unsupported
+from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput, unsupported
 from gatehouse.compiler.frontends.gateway_api.listeners import (
     addresses,
     frontend_tls,
@@ -210,26 +210,14 @@ def _listener_conditions(
 
 def unsupported_ports(ask: Ask, key: Key) -> dict[int, str]:
     """Return the ports that the data plane's proxy does not support, with the reasons."""
-    found = ask.read(("Unsupported", key[1], key[2]))
-    entries = found.routes if isinstance(found, Unsupported) else ()
-    # A route in a namespace named "port" has more than a number after the slash.
-    return {
-        int(number): why
-        for name, why in entries
-        if name.startswith("port/") and (number := name.removeprefix("port/")).isdecimal()
-    }
+    found = unsupported(ask, key, key)
+    return {each.origin.port: each.reason for each in found if each.origin.port}
 
 
 def unsupported_settings(ask: Ask, key: Key) -> tuple[str, ...]:
     """Return the settings of the Gateway and its backends that the data plane does not support."""
-    found = ask.read(("Unsupported", key[1], key[2]))
-    return tuple(
-        dict.fromkeys(
-            why
-            for name, why in (found.routes if isinstance(found, Unsupported) else ())
-            if name == "edge" or name.startswith("cluster/")
-        )
-    )
+    found = unsupported(ask, key, key)
+    return tuple(dict.fromkeys(each.reason for each in found if not each.origin.port))
 
 
 def attached_routes(ask: Ask, key: Key) -> Table[Listener, int]:

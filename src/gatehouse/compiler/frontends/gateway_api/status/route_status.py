@@ -12,11 +12,12 @@ from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Atta
 from gatehouse.compiler.frontends.gateway_api.classes import controller_of
 from gatehouse.compiler.frontends.gateway_api.extensions import effective
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, conditions
-from gatehouse.compiler.frontends.gateway_api.inputs import Unsupported
+from gatehouse.compiler.frontends.gateway_api.inputs import unsupported
 from gatehouse.compiler.frontends.gateway_api.routes import l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.rules import Translated, translate
 from gatehouse.compiler.frontends.gateway_api.status.types import ParentStatus, RouteStatus
-from gatehouse.compiler.ir.http import LEFT_OUT
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -33,7 +34,7 @@ def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -
     findings = [entry.refusal] if entry.refusal is not None else []
     accepted = Finding(Reason.ACCEPTED, "the route is accepted")
     if isinstance(route, routes.HTTPRoute | routes.GRPCRoute):
-        reported = ask(_reported, (entry.gateway, f"{key[1]}/{key[2]}/"))
+        reported = ask(_reported, (entry.gateway, key))
         place = entry.listener_hostnames[0] if entry.listener_hostnames else None
         port, protocol = (place.port, place.protocol) if place else (80, "HTTP")
         translated = ask(translate, (key, port, protocol))
@@ -53,34 +54,28 @@ def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -
 class _Reported(msgspec.Struct, frozen=True):
     """Unsupported parts of one route, reported by the back end."""
 
-    dropped: frozenset[str] = frozenset()
-    """Names of IR routes that are not served."""
+    dropped: frozenset[Origin] = frozenset()
+    """Origins of IR routes that are not served."""
     messages: tuple[str, ...] = ()
     """Reasons, with the rules."""
     left_out: tuple[str, ...] = ()
     """Unsupported features of rules that are served."""
 
 
-def _reported(ask: Ask, which: tuple[Key, str]) -> _Reported:
-    """Return the unsupported parts of the route whose IR names begin with ``which[1]``."""
-    gateway, prefix = which
-    found = ask.read(("Unsupported", gateway[1], gateway[2]))
-    if not isinstance(found, Unsupported):
-        return _Reported()
-    dropped = [each for each in found.routes if each[0].startswith(prefix)]
-    left_out = [each for each in found.routes if each[0].startswith(LEFT_OUT + prefix)]
+def _reported(ask: Ask, which: tuple[Key, Key]) -> _Reported:
+    """Return the parts of the route ``which[1]`` that the Gateway ``which[0]`` cannot serve."""
+    found = unsupported(ask, *which)
+    dropped = [each for each in found if not each.served]
     return _Reported(
-        frozenset(name for name, _ in dropped),
-        _messages(dropped, prefix),
-        _messages(left_out, LEFT_OUT + prefix),
+        frozenset(each.origin for each in dropped),
+        _messages(dropped),
+        _messages(each for each in found if each.served),
     )
 
 
-def _messages(entries: Iterable[tuple[str, str]], prefix: str) -> tuple[str, ...]:
+def _messages(entries: Iterable[Unsupported]) -> tuple[str, ...]:
     return tuple(
-        dict.fromkeys(
-            f"rules[{name.removeprefix(prefix).split('/')[0]}]: {why}" for name, why in entries
-        )
+        dict.fromkeys(f"{each.origin.part.partition('.')[0]}: {each.reason}" for each in entries)
     )
 
 
@@ -95,7 +90,7 @@ def _of_rules(translated: Translated, reported: _Reported, *, attached: bool) ->
     dropped = translated.dropped | reported.dropped
     if not attached:
         found = []
-    elif all(each.route.name in dropped for each in translated.routes):
+    elif all(each.route.origin in dropped for each in translated.routes):
         found = [Finding(Reason.UNSUPPORTED_VALUE, message) for message in messages]
     else:
         found = [Finding(Reason.PARTIALLY_INVALID, f"Dropped Rule: {each}") for each in messages]

@@ -1,0 +1,45 @@
+"""Origins: the objects that configuration was generated from, so that a rejection names them."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Origin(msgspec.Struct, frozen=True, order=True):
+    """An object, or a part of it."""
+
+    kind: str
+    namespace: str
+    """Empty for cluster-scoped kinds."""
+    name: str
+    part: str = ""
+    """Path of the part within ``spec``, such as ``rules[0].matches[1]``; empty: the whole
+    object."""
+    port: int = 0
+    """For the listeners of a Gateway that share a port; 0: the whole object."""
+
+    @property
+    def whole(self) -> Origin:
+        """The object."""
+        return Origin(self.kind, self.namespace, self.name) if self.part or self.port else self
+
+    def __str__(self) -> str:
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        part = f": spec.{self.part}" if self.part else f": port {self.port}" if self.port else ""
+        return f"{self.kind} {name}{part}"
+
+
+NO_ORIGIN = Origin("", "", "")
+"""Origin of configuration that no object describes."""
+
+
+def of_gateway(gateway: str) -> Origin:
+    """Return the origin of a Gateway. ``gateway``: ``namespace/name``."""
+    namespace, _, name = gateway.partition("/")
+    return Origin("Gateway", namespace, name)
+
+
+def of_port(gateway: str, port: int) -> Origin:
+    """Return the origin of a port of a Gateway, which several listeners may share."""
+    namespace, _, name = gateway.partition("/")
+    return Origin("Gateway", namespace, name, port=port)

@@ -266,7 +266,7 @@ async def test_what_comes_after_a_lull_is_taken_up_at_once_and_what_follows_toge
     assert story.loop.passes == passes
 
 
-async def test_a_part_that_an_instance_refuses_is_said_of_the_object_it_was_made_from(
+async def test_rejected_part_is_left_out_and_reported_on_its_object(
     story: Story,
 ) -> None:
     story.fleet.say()
@@ -279,6 +279,7 @@ async def test_a_part_that_an_instance_refuses_is_said_of_the_object_it_was_made
     accepting = story.fleet.instance
     refusal = Rejection((Origin("HTTPRoute", "ns", "r", "rules[0].matches[0]"),), "no such filter")
     story.fleet.instance = msgspec.structs.replace(accepting, rejected=(refusal,))
+    published = len(story.fleet.bundles)
     story.fleet.on_report("ns/gw")
 
     def refused() -> str:
@@ -289,12 +290,24 @@ async def test_a_part_that_an_instance_refuses_is_said_of_the_object_it_was_made
         accepted = conditions["Accepted"]
         return "" if accepted["status"] == "True" else accepted["message"]
 
-    await story.until(refused)
-    assert refused() == "rules[0]: no such filter"
-    assert story.written.condition(GATEWAY, "Programmed")["status"] == "True"
+    await story.until(lambda: len(story.fleet.bundles) > published)
     story.fleet.instance = accepting
-    story.fleet.on_report("ns/gw")
+    story.fleet.say(confirmed=True)
+    await story.until(refused)
+    assert refused() == "rules[0]: rejected by nginx/1.31.3: no such filter"
+
+    def programmed() -> str:
+        condition = story.written.condition(GATEWAY, "Programmed")
+        assert condition["status"] == "True"
+        return str(condition["message"])
+
+    await story.until(lambda: "1 object left out" in programmed())
+    assert "HTTPRoute ns/r" in programmed()
+    story.apply(ROUTE.replace("a.example", "b.example").replace("value: /", "value: /x"))
+    await story.until(lambda: len(story.fleet.bundles) > published + 1)
+    story.fleet.say(confirmed=True)
     await story.until(lambda: not refused())
+    await story.until(lambda: "left out" not in programmed())
 
 
 async def test_a_gateways_change_is_programmed_when_it_is_confirmed(story: Story) -> None:

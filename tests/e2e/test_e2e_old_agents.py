@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from fakes.agent_v2 import AgentV2, OldNginx, channel
-from fakes.installation import apply, condition, hello, holds, route, until
+from fakes.installation import apply, hello, holds, route, until
 from fakes.podless import Cluster, client, cluster, give_address, token
 from gatehouse.apis import resources
 from gatehouse.controller import options as controller_options
@@ -80,7 +80,8 @@ async def test_a_gateway_is_served_by_an_old_agent_also_after_a_new_control_plan
     await made.close()
 
 
-async def test_what_nginx_refuses_is_told_in_its_words_and_the_former_stays(
+@pytest.mark.long
+async def test_port_in_use_fails_one_listener_until_it_is_free(
     cluster: Cluster, client: kube.Client, nginx: OldNginx, backends: None
 ) -> None:
     port = free_port()
@@ -98,15 +99,28 @@ async def test_what_nginx_refuses_is_told_in_its_words_and_the_former_stays(
             patch = {"spec": {"listeners": [*listeners, more]}}
             await client.patch(resources.GATEWAYS, "web", patch, "default")
 
-            async def refused() -> str:
-                found = await condition(client, "Gateway", "web", "Programmed")
-                return found["message"] if found and found["reason"] == "Invalid" else ""
+            async def programmed() -> dict[str, Any]:
+                found = await client.get(resources.GATEWAYS, "web", "default")
+                return {
+                    listener["name"]: condition
+                    for listener in found["status"]["listeners"]
+                    for condition in listener["conditions"]
+                    if condition["type"] == "Programmed"
+                }
 
-            assert "in use" in await until(refused)
+            async def rejected() -> bool:
+                return "in use" in (await programmed()).get("taken", {"message": ""})["message"]
+
+            await until(rejected)
+            assert (await programmed())["http"]["status"] == "True"
             assert await answers(port)
             taken.close()
             await taken.wait_closed()
-            await holds(client, "Gateway", "web", "Programmed")
+
+            async def recovered() -> bool:
+                return bool((await programmed())["taken"]["status"] == "True")
+
+            await until(recovered)
 
 
 async def test_a_token_for_another_audience_or_of_nobody_s_account_gets_nothing(

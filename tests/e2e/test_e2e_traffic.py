@@ -20,7 +20,6 @@ from fakes.installation import (
     hello,
     holds,
     route,
-    traffic,
     until,
 )
 from gatehouse.apis import resources
@@ -65,29 +64,6 @@ async def test_a_route_to_a_service_that_is_missing_answers_500_and_the_rest_is_
     assert (await get(where, "/broken"))[0] == 500
     assert await get(where) == (200, "app")
     await client.delete(resources.HTTP_ROUTES, "broken", "default")
-
-
-async def test_what_nginx_refuses_leaves_traffic_alone_and_is_shown_in_its_words(
-    client: kube.Client, backends: None
-) -> None:
-    await apply(client, hello())
-    where = await address(client)
-    snippet = {
-        "apiVersion": "gateway.nginx.org/v1alpha1",
-        "kind": "SnippetsFilter",
-        "metadata": {"name": "bad", "namespace": "default"},
-        "spec": {"snippets": [{"context": "http.server.location", "value": "no_such_thing on;"}]},
-    }
-    reference = {"group": "gateway.nginx.org", "kind": "SnippetsFilter", "name": "bad"}
-    filters = [{"type": "ExtensionRef", "extensionRef": reference}]
-    async with traffic(where) as answers:
-        await apply(client, [snippet, route("bad", "/bad", filters=filters)])
-        refused = await holds(client, "Gateway", "web", "Programmed", "False")
-        assert refused["reason"] == "Invalid"
-        assert 'unknown directive "no_such_thing"' in refused["message"]
-        await client.delete(resources.HTTP_ROUTES, "bad", "default")
-        await holds(client, "Gateway", "web", "Programmed")
-    assert answers.keys() == {"200"}
 
 
 async def test_a_failed_request_is_tried_again_after_a_pause(

@@ -154,7 +154,7 @@ async def get(address: str, path: str = "/", **headers: str) -> tuple[int, str]:
 
 
 @contextlib.asynccontextmanager
-async def traffic(address: str) -> AsyncIterator[Counter[str]]:
+async def traffic(address: str, path: str = "/") -> AsyncIterator[Counter[str]]:
     """Send requests all the time, kept-alive and new connections; count what came back."""
     answers: Counter[str] = Counter()
 
@@ -163,7 +163,7 @@ async def traffic(address: str) -> AsyncIterator[Counter[str]]:
         async with aiohttp.ClientSession(connector=connector) as session:
             while True:
                 try:
-                    async with session.get(f"http://{address}:{PORT}/") as response:
+                    async with session.get(f"http://{address}:{PORT}{path}") as response:
                         await response.read()
                         answers[str(response.status)] += 1
                 except aiohttp.ClientError as error:

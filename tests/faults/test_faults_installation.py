@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import random
 import signal
@@ -23,7 +24,6 @@ from fakes.installation import (
     Installation,
     address,
     apply,
-    condition,
     get,
     hello,
     holds,
@@ -194,7 +194,7 @@ async def test_a_killed_worker_is_replaced_and_it_is_said(
     await until(said)
 
 
-async def test_a_port_that_somebody_has_is_named_and_taken_when_it_is_free(
+async def test_port_in_use_fails_one_listener_until_it_is_free(
     installation: Installation, client: kube.Client
 ) -> None:
     await apply(client, hello())
@@ -207,20 +207,45 @@ async def test_a_port_that_somebody_has_is_named_and_taken_when_it_is_free(
         patch = {"spec": {"listeners": listeners}}
         await client.patch(resources.GATEWAYS, "web", patch, "default")
 
-        async def invalid() -> Any:
-            found = await condition(client, "Gateway", "web", "Programmed")
-            return found if found and found["reason"] == "Invalid" else None
+        async def programmed() -> dict[str, dict[str, Any]]:
+            found = await client.get(resources.GATEWAYS, "web", "default")
+            return {
+                listener["name"]: condition
+                for listener in found["status"]["listeners"]
+                for condition in listener["conditions"]
+                if condition["type"] == "Programmed"
+            }
 
-        found = await until(invalid)
-        assert f"bind() to {where}:8099 failed" in found["message"]
+        async def rejected() -> bool:
+            more = (await programmed()).get("more", {"message": ""})
+            return f"bind() to {where}:8099 failed" in more["message"]
+
+        await until(rejected)
+        assert (await programmed())["more"]["status"] == "False"
+        assert (await programmed())["http"]["status"] == "True"
+        found = await holds(client, "Gateway", "web", "Programmed")
+        assert "Gateway default/web: port 8099" in found["message"]
+        # Everything else of the Gateway still changes.
+        await apply(client, [route("beside", "/beside")])
+        await holds(client, "HTTPRoute", "beside", "Accepted")
         taken.close()
         await taken.wait_closed()
-        await holds(client, "Gateway", "web", "Programmed")
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"http://{where}:8099/") as response,
-        ):
-            assert response.status == 200
+
+        async def answers() -> bool:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with (
+                    aiohttp.ClientSession() as session,
+                    session.get(f"http://{where}:8099/") as response,
+                ):
+                    return response.status == 200
+            return False
+
+        await until(answers)
+
+        async def recovered() -> bool:
+            return bool((await programmed())["more"]["status"] == "True")
+
+        await until(recovered)
     assert seen.keys() == {"200"}
 
 

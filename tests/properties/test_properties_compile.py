@@ -281,7 +281,7 @@ def to_nginx() -> Callable[[ir_gateway.Gateway], None]:
 
     def publish(compiled: ir_gateway.Gateway) -> None:
         fleet.publish(compiled.name, generator.generate(compiled).bundle)
-        current = fleet.current(Identity(compiled.name, "pod"))
+        current = fleet.desired(Identity(compiled.name, "pod"))
         assert current is not None
         asked = Apply(current, "c", Register("id", "nginx/1.31.3"))
         assert services.apply_request(asked)

@@ -72,6 +72,10 @@ class Compilation:
         """Store an input that is not a Kubernetes object. Return as :meth:`put`."""
         return bool(self._engine.commit({key: value}))
 
+    def spec_of(self, key: query.Key) -> Any:
+        """Return the spec of an object as last seen; None if it does not exist."""
+        return getattr(self._engine.snapshot.get(key), "spec", None)
+
     def reads(self, key: query.Key) -> bool:
         """Return whether the last pass read an input, so that a change of it matters."""
         return self._engine.reads(key)

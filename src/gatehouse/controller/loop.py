@@ -22,11 +22,13 @@ from gatehouse.controller import programmed_condition
 from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
 from gatehouse.controller.deadlines import Deadlines
 from gatehouse.controller.deferred_status import DeferredStatuses
+from gatehouse.controller.input_set import InputSet
 from gatehouse.controller.metrics import compile_duration_histogram
 from gatehouse.controller.provisioner.manifests import Plan
 from gatehouse.controller.publisher import Publisher
+from gatehouse.controller.quarantines import Quarantines
 from gatehouse.controller.status_writer import StatusWriter
-from gatehouse.controller.unsupported_inputs import UnsupportedInputs
+from gatehouse.controller.unsupported_inputs import by_object
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Changes
 
@@ -64,19 +66,17 @@ class Loop:
         provision: Callable[[Mapping[Key, Plan | None]], None],
         fetch: Callable[[tuple[gateway_api.Fetch, ...]], None],
         follow: Callable[[CompileResult], None] = lambda _: None,
+        record_rejection: Callable[[Key, str], None] = lambda _, __: None,
     ) -> None:
         """Create it with empty inputs; :meth:`run` starts it.
 
         ``provision`` gets changed provisioning plans, None for Gateways not managed any longer.
         ``fetch`` gets the URLs to fetch when they change. ``follow`` gets the result of each new
-        compile pass.
+        compile pass. ``record_rejection`` records an Event about a Gateway whose proxy rejected
+        objects.
         """
-        self._compilation = compilation
-        self._publisher = publisher
-        self._statuses = statuses
-        self._provision = provision
-        self._fetch = fetch
-        self._follow = follow
+        self._compilation, self._publisher, self._statuses = compilation, publisher, statuses
+        self._provision, self._fetch, self._follow = provision, fetch, follow
         self._wake_up = asyncio.Event()
         self._input_changed = asyncio.Event()
         """Set by all inputs except reports."""
@@ -97,7 +97,10 @@ class Loop:
         """By Gateway, the compiled generation and the number of the first publication with it."""
         self._deferred_statuses = DeferredStatuses()
         self._deadlines = Deadlines(compilation.put_input)
-        self._unsupported = UnsupportedInputs(compilation.put_input)
+        self._unsupported = InputSet(compilation.put_input)
+        self._quarantines = Quarantines(
+            publisher, compilation.put_input, compilation.spec_of, self._changed, record_rejection
+        )
         self._compiled_at = -IDLE_SECONDS
         """End of the last pass on the monotonic clock, in seconds."""
         self.passes = 0
@@ -109,7 +112,9 @@ class Loop:
         """Store changed objects from an informer."""
         changed = False
         for key, change in changes.items():
-            changed |= self._compilation.put(resource.kind, key, change.new)
+            if self._compilation.put(resource.kind, key, change.new):
+                changed = True
+                self._quarantines.object_changed((resource.kind, *key), deleted=change.new is None)
             if resource.kind == "Gateway":
                 self._set_generation((resource.kind, *key), change.new)
             self._statuses.enqueue((resource.kind, *key))
@@ -259,7 +264,9 @@ class Loop:
     def _publish(self, key: Key, compiled: CompiledGateway) -> None:
         if compiled.gateway is not None:
             unsupported = self._publisher.publish(compiled.gateway, compiled.controller)
-            if self._unsupported.update(key, unsupported):
+            changed = self._quarantines.published(key, compiled.gateway)
+            findings = (*unsupported, *self._quarantines.findings(key))
+            if self._unsupported.update(key, by_object(key, findings)) or changed:
                 self._changed()
         generation = self._generations.get(key, 0)
         if key not in self._first_publications or self._first_publications[key][0] != generation:
@@ -271,20 +278,23 @@ class Loop:
     def _withdraw(self, key: Key) -> None:
         """Stop serving a Gateway. Its inputs stay until the object is deleted."""
         self._publisher.withdraw(_name(key))
+        self._quarantines.withdraw(key)
         self._first_publications.pop(key, None)
         self._connected.pop(key, None)
         if key not in self._generations:
             self._programmed.pop(key, None)
             self._provisioning_errors.pop(key, None)
-            self._unsupported.update(key, ())
+            self._unsupported.update(key, {})
             for input_key in (_programming(key), replicas(key)):
                 self._compilation.put_input(input_key, None)
 
     def _evaluate(self, result: CompileResult) -> None:
-        """Update the ``Programming`` inputs from reports. A change requires another pass."""
+        """Update the inputs that follow from reports. A change requires another pass."""
         for key in sorted(self._changed_gateways):
             if key not in result.gateways:
                 continue
+            if self._quarantines.reported(key):
+                self._changed()
             generation, first = self._first_publications[key]
             state = programmed_condition.evaluate(
                 self._programmed.get(key),
@@ -292,6 +302,7 @@ class Loop:
                 generation,
                 self._provisioning_errors.get(key),
                 served=self._publisher.confirmed_number(_name(key)) >= first,
+                left_out=self._quarantines.message(key),
             )
             self._programmed[key] = state
             if self._compilation.put_input(_programming(key), state.state):

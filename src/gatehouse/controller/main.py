@@ -56,6 +56,9 @@ CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.
 NOT_PROVISIONED = "ProvisioningFailed"
 """Reason of Events on Gateways whose data planes could not be provisioned."""
 
+REJECTED = "ConfigurationRejected"
+"""Reason of Events on Gateways with objects that the proxy rejected and that are left out."""
+
 CA_POLL_SECONDS = 5.0
 """Interval in seconds between reads of the CA file."""
 
@@ -117,7 +120,13 @@ class Controller:
             self._provision,
             self.fetcher.set_desired,
             self._follow,
+            self._record_rejection,
         )
+
+    def _record_rejection(self, gateway: Key, message: str) -> None:
+        regarding = self._current(gateway)
+        if regarding is not None:
+            self.recorder.record(regarding, "Warning", REJECTED, message)
 
     def _follow(self, result: CompileResult) -> None:
         self.owned_resources.follow(result)

@@ -13,7 +13,7 @@ import msgspec
 
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
 from gatehouse.dataplane import features
 from gatehouse.dataplane.delivery import DataPlaneReport, Delivery, InstanceCapabilities
 from gatehouse.dataplane.file_set import FileSet
@@ -51,6 +51,9 @@ class Pipeline(Protocol):
         None before an instance has connected, since instances report their capabilities.
         """
 
+    def trace(self, gateway: ir.Gateway, message: str) -> tuple[Suspect, ...]:
+        """Return the parts of a Gateway that a proxy's error message is about; empty: unknown."""
+
     def report(self, name: str) -> DataPlaneReport:
         """Return the current report of a Gateway."""
 
@@ -65,16 +68,23 @@ class _GatewayState(msgspec.Struct, Generic[CapabilitiesT, ContentT]):
     rendered: Rendered | None = None
 
 
+def _no_trace(*_: object) -> tuple[Suspect, ...]:
+    """Return nothing: an Envoy names the rejected resource, which has its origins."""
+    return ()
+
+
 class _Pipeline(Generic[CapabilitiesT, ContentT]):
     def __init__(
         self,
         delivery: Delivery[ContentT],
         capabilities: Callable[[Iterable[InstanceCapabilities]], CapabilitiesT | None],
         generator: Callable[[CapabilitiesT], Generate[ContentT]],
+        tracer: Callable[[ir.Gateway, CapabilitiesT, str], tuple[Suspect, ...]] = _no_trace,
     ) -> None:
         self._delivery = delivery
         self._capabilities = capabilities
         self._generator = generator
+        self._tracer = tracer
         self._states: dict[str, _GatewayState[CapabilitiesT, ContentT]] = {}
 
     def render(self, gateway: ir.Gateway) -> Rendered | None:
@@ -92,6 +102,10 @@ class _Pipeline(Generic[CapabilitiesT, ContentT]):
                 content.version, unsupported, lambda: self._delivery.publish(name, content)
             )
         return state.rendered
+
+    def trace(self, gateway: ir.Gateway, message: str) -> tuple[Suspect, ...]:
+        state = self._states.get(gateway.name)
+        return self._tracer(gateway, state.capabilities, message) if state is not None else ()
 
     def report(self, name: str) -> DataPlaneReport:
         return self._delivery.report(name)
@@ -126,7 +140,7 @@ def nginx_pipeline(delivery: Delivery[FileSet]) -> Pipeline:
 
         return generate
 
-    return _Pipeline(delivery, capabilities, generator)
+    return _Pipeline(delivery, capabilities, generator, nginx.suspects)
 
 
 def envoy_pipeline(delivery: Delivery[ResourceSet]) -> Pipeline:

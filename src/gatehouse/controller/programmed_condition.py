@@ -35,6 +35,7 @@ def evaluate(
     error: ProvisioningError | None = None,
     *,
     served: bool,
+    left_out: str = "",
 ) -> ProgrammedState:
     """Return the new state of ``Programmed``.
 
@@ -44,7 +45,8 @@ def evaluate(
 
     ``error`` is why the data plane could not be provisioned. A state confirmed for this generation
     stays, with the error as message. A newer generation is not Programmed while its Service or its
-    Pods are not as specified. A Gateway is not Programmed while the proxy of an instance is down.
+    Pods are not as specified. ``left_out``: message about objects that the proxy rejected, without
+    which the Gateway is served. A Gateway is not Programmed while the proxy of an instance is down.
     """
     confirmed = previous.generation if previous else 0
     if report.unhealthy:
@@ -61,9 +63,11 @@ def evaluate(
     if error and not still_programmed and not (error.degraded and served):
         return ProgrammedState(_unprovisioned(error), confirmed)
     if error and served:
-        return ProgrammedState(ProgrammedInput(programmed=True, message=error.message), generation)
+        return ProgrammedState(
+            ProgrammedInput(programmed=True, message=error.message, left_out=left_out), generation
+        )
     if served:
-        return ProgrammedState(ProgrammedInput(programmed=True), generation)
+        return ProgrammedState(ProgrammedInput(programmed=True, left_out=left_out), generation)
     if not report.instances:
         if error:
             return ProgrammedState(_unprovisioned(error), confirmed)

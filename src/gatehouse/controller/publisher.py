@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
 from gatehouse.controller.pipelines import Pipeline
 from gatehouse.dataplane.delivery import DataPlaneReport
 
@@ -55,7 +55,10 @@ class Publisher:
             published.version = rendered.version
             published.numbers = {**confirmable, rendered.version: published.newest}
             rendered.publish()
-        rejected = (Unsupported(*entry) for entry in self.report(name).rejected)
+        rejected = (
+            Unsupported(origin, reason, rejected=True)
+            for origin, reason in self.report(name).rejected
+        )
         return (*rendered.unsupported, *rejected)
 
     def report(self, name: str) -> DataPlaneReport:
@@ -64,6 +67,13 @@ class Publisher:
         if published is None:
             return DataPlaneReport(gateway=name, desired="")
         return self._pipelines[published.controller].report(name)
+
+    def trace(self, gateway: ir.Gateway, message: str) -> tuple[Suspect, ...]:
+        """Return the parts of a Gateway that a proxy's error message is about."""
+        published = self._published.get(gateway.name)
+        if published is None:
+            return ()
+        return self._pipelines[published.controller].trace(gateway, message)
 
     def latest_number(self, name: str) -> int:
         """Return the number of the newest publication of a Gateway; 0 before the first."""

@@ -44,6 +44,10 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """Rejected content. A version is confirmed if everything else of it is served."""
     unhealthy: str = ""
     """Reason why the proxy serves nothing; empty if no problem is known."""
+    rejected_version: str = ""
+    """Version that its proxy rejected last; empty after it confirmed another one."""
+    rejection: str = ""
+    """Error message of the proxy about that version."""
 
 
 class InstanceCapabilities(msgspec.Struct, frozen=True):

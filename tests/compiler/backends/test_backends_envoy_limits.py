@@ -23,7 +23,7 @@ PLAIN = ir.Cluster("c", (ir.Endpoint("10.0.0.1", 80),))
 
 def route(*fields: Any, **named: Any) -> ir.Route:
     """Build a route with the name ``ns/r/0/0``."""
-    return ir.Route("ns/r/0/0", *fields, origin=match_of("ns/r/0/0"), **named)
+    return ir.Route("ns/r/0/0", *fields, **{"origin": match_of("ns/r/0/0"), **named})
 
 
 def of_route(route: ir.Route) -> ir_gateway.Gateway:

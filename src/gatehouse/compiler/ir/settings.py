@@ -154,6 +154,8 @@ class DataPlaneSettings(msgspec.Struct, frozen=True):
     removed_headers: tuple[str, ...] = ()
     """Default headers, lower case, that are not sent to backends; ``*``: none is sent."""
     client_address: ClientAddress | None = None
+    origins: tuple[Origin, ...] = ()
+    """Objects with these settings, those that override others last."""
     server_tokens: bool = False
     """True: responses include the version of the proxy."""
     compression: Compression | None = None

@@ -1,4 +1,4 @@
-"""Unsupported parts of the IR: what a back end found that its proxy cannot serve."""
+"""Parts of the IR that cannot be served: unsupported by a back end, or rejected by a proxy."""
 
 from __future__ import annotations
 
@@ -14,3 +14,13 @@ class Unsupported(msgspec.Struct, frozen=True, order=True):
     reason: str
     served: bool = False
     """True: the origin is served without the unsupported setting."""
+    rejected: bool = False
+    """True: the back end generated it, and a proxy rejected it."""
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A part of the IR whose configuration a proxy rejected."""
+
+    origin: Origin
+    in_match: bool = False
+    """True: the match of a route is rejected, so that its requests cannot be recognized."""

@@ -115,10 +115,10 @@ class Fleet:
         in_flight = {request.version for request in requests if request is not None}
         if not plane.publication.publish(file_set, in_flight, self._clock()):
             return
-        current = plane.publication.current
-        event = session.Publish("") if current is None else current.publish_event
         plane.invalidate_report()
         for instance, peer in plane.peers.items():
+            desired = plane.publication.desired_by(peer.session.confirmed)
+            event = session.Publish("") if desired is None else desired.publish_event
             self._receive(Identity(gateway, instance), peer, event)
             plane.update_report(instance)
         self._on_report(gateway)
@@ -147,10 +147,13 @@ class Fleet:
             # This only moves a deadline, which is checked when the timer fires.
             peer.session.receive(session.Fetching(), self._clock())
 
-    def current(self, identity: Identity) -> Published | None:
-        """Return the current publication of the caller's Gateway, or None."""
+    def desired(self, identity: Identity) -> Published | None:
+        """Return the publication that the caller is to apply, or None."""
         plane = self._gateways.get(identity.gateway)
-        return plane.publication.current if plane else None
+        peer = plane.peers.get(identity.instance) if plane else None
+        if plane is None:
+            return None
+        return plane.publication.desired_by(peer.session.confirmed if peer else "")
 
     def published(self, identity: Identity, version: str) -> Published | None:
         """Return the publication of the caller's own Gateway with this version, or None."""
@@ -223,9 +226,22 @@ class Fleet:
 
     def receive(self, identity: Identity, event: session.Event) -> None:
         """Pass an event to the instance's session and execute the effects."""
-        self._receive(identity, self._peer(identity), event)
-        if self._plane(identity.gateway).update_report(identity.instance):
+        peer, plane = self._peer(identity), self._plane(identity.gateway)
+        self._receive(identity, peer, event)
+        if plane.publication.confirm(peer.session.confirmed):
+            for instance, each in tuple(plane.peers.items()):
+                self._catch_up(plane, Identity(identity.gateway, instance), each)
+        elif peer.session.confirmed:
+            self._catch_up(plane, identity, peer)
+        if plane.update_report(identity.instance):
             self._on_report(identity.gateway)
+
+    def _catch_up(self, plane: _DataPlane, identity: Identity, peer: _Peer) -> None:
+        """Publish the newest file set to an instance that started with an older, good one."""
+        desired = plane.publication.desired_by(peer.session.confirmed)
+        if desired is not None and peer.session.desired != desired.file_set.version:
+            self._receive(identity, peer, desired.publish_event)
+            plane.update_report(identity.instance)
 
     def _receive(self, identity: Identity, peer: _Peer, event: session.Event) -> None:
         for effect in peer.session.receive(event, self._clock()):
@@ -254,10 +270,9 @@ class Fleet:
         if isinstance(effect, session.End):
             stream.end()
             return
-        current = self._plane(identity.gateway).publication.current
-        assert current is not None
-        assert current.file_set.version == effect.version
-        stream.send_apply(peer.apply(current, effect.correlation, effect.upstream))
+        published = self._plane(identity.gateway).publication.get(effect.version)
+        assert published is not None
+        stream.send_apply(peer.apply(published, effect.correlation, effect.upstream))
         log.debug(
             "apply sent",
             gateway=identity.gateway,
@@ -292,9 +307,9 @@ class Fleet:
         if peer is None:
             state = session.Session(lambda: str(uuid.uuid4()), self._apply_deadline)
             peer = plane.peers[identity.instance] = _Peer(state)
-            current = plane.publication.current
-            if current is not None:
-                state.receive(current.publish_event, self._clock())
+            desired = plane.publication.desired_by("")
+            if desired is not None:
+                state.receive(desired.publish_event, self._clock())
             self._remove_after(self._apply_deadline, identity)
         return peer
 
@@ -323,6 +338,8 @@ def _instance_report(name: str, state: session.Session) -> InstanceReport:
         desired=state.sent_version,
         confirmed=state.confirmed,
         error=state.error,
+        rejected_version=state.rejected_version,
+        rejection=state.rejection,
         proxy=state.about.proxy,
         modules=state.about.modules,
         features=state.about.features,

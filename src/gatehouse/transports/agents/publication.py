@@ -62,6 +62,11 @@ class Published:
         return FileSet(file for file in self.file_set.files.values() if not name_of(file.path))
 
     @cached_property
+    def by_digest(self) -> dict[str, File]:
+        """All files by digest."""
+        return {file.digest: file for file in self.file_set.files.values()}
+
+    @cached_property
     def separate_endpoints(self) -> SeparateEndpoints | None:
         """Upstreams whose endpoints some instances receive separately; None if there are none."""
         digests = [(name_of(path), file.digest) for path, file in self.file_set.files.items()]
@@ -114,6 +119,8 @@ class Publication:
 
     def __init__(self, keep_seconds: float) -> None:
         self.current: Published | None = None
+        self.good: Published | None = None
+        """The newest file set that an instance has confirmed."""
         self._retired: list[Published] = []
         self._keep_seconds = keep_seconds
         self._contents = _Contents()
@@ -143,7 +150,25 @@ class Publication:
             self._drop(spare[: max(0, excess)])
             self._retired.append(previous)
         self.current = None if file_set is None else Published(file_set, previous)
+        if file_set is None:
+            self.good = None
         return True
+
+    def confirm(self, version: str) -> bool:
+        """Store that an instance confirmed a version. Return whether it is the current one and was
+        not confirmed before."""
+        current = self.current
+        if current is None or current is self.good or current.file_set.version != version:
+            return False
+        self.good = current
+        return True
+
+    def desired_by(self, confirmed: str) -> Published | None:
+        """Return what an instance is to apply that has confirmed a version.
+
+        One without any starts with a file set that is known to be good.
+        """
+        return self.current if confirmed or self.good is None else self.good
 
     def _drop(self, olds: Iterable[Published]) -> None:
         for old in list(olds):
@@ -160,7 +185,10 @@ class Publication:
         if current is not None:
             return current
         retired = (old.removed[digest] for old in reversed(self._retired) if digest in old.removed)
-        return next(retired, None)
+        found = next(retired, None)
+        if found is None and self.good is not None:
+            return self.good.by_digest.get(digest)
+        return found
 
     def get(self, version: str) -> Published | None:
         """Return the current or retired publication of this version, or None."""
@@ -168,5 +196,5 @@ class Publication:
         return next(matches, None)
 
     def _available(self) -> list[Published]:
-        current = [] if self.current is None else [self.current]
-        return [*current, *reversed(self._retired)]
+        newest = [each for each in (self.current, self.good) if each is not None]
+        return [*newest, *reversed(self._retired)]

@@ -96,6 +96,9 @@ class Session:
         self.desired = self.confirmed = self.error = ""
         self.about = Register("", "")
         """Latest description of its NGINX."""
+        self.rejected_version = self.rejection = ""
+        """The version that its NGINX rejected last, with its message. It need not be the desired
+        one: another version may have been published meanwhile."""
         self.generation = 0
         """Number of the open stream; 0 if none."""
         self.unmanaged: frozenset[str] = frozenset()
@@ -323,6 +326,8 @@ class Session:
         if request is not None and request.correlation == correlation:
             self.in_flight, self._unanswered = None, 0
             if error:
+                if not request.part:
+                    self.rejected_version, self.rejection = request.version, error[:ERROR_MAX]
                 self._reject(request, error, now)
             else:
                 self._confirm(request)
@@ -341,6 +346,7 @@ class Session:
             self._confirmed_parts[request.part] = request.value
             self._deferred.discard(request.part)
             return
+        self.rejected_version = self.rejection = ""
         # The new files reset all upstream servers.
         self._confirmed_parts = {"": request.value}
         self._reset()

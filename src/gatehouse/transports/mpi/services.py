@@ -164,7 +164,7 @@ class Services:
 
     async def _get_overview(self, request: files_pb2.GetOverviewRequest, context: Context) -> bytes:
         identity = await self._identify(context)
-        current = self._fleet.current(identity)
+        current = self._fleet.desired(identity)
         version = request.config_version.version
         if current is None or version not in ("", current.file_set.version):
             holder = self._fleet.owner_of(lambda publication: publication.get(version))

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from fakes.one_route import BACKEND, GATEWAY, ROUTE, Object, conditions, engine
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.gateway_api.status.gateway_status import unsupported_ports
+from gatehouse.compiler.frontends.gateway_api.status.gateway_status import unserved_ports
 from gatehouse.compiler.ir.unsupported import Unsupported
-from gatehouse.controller.unsupported_inputs import UnsupportedInputs
+from gatehouse.controller.unsupported_inputs import by_object
 from gatehouse.dataplane.origin import Origin, of_port
 
 GOOD: Object = {"backendRefs": [BACKEND]}
@@ -31,10 +31,11 @@ def at(part: str, reason: str, *, route: str = "r", served: bool = False) -> Uns
 def told(kind: str, rules: list[Object], *unsupported: Unsupported) -> str:
     """Return the conditions of the route if the data plane does not support ``unsupported``."""
     found = engine(kind, rules)
-    inputs = UnsupportedInputs(lambda key, value: bool(found.commit({key: value})))
-    inputs.update(
-        GATEWAY,
-        [replace(each, origin=replace(each.origin, kind=kind)) for each in unsupported],
+    found.commit(
+        by_object(
+            GATEWAY,
+            [replace(each, origin=replace(each.origin, kind=kind)) for each in unsupported],
+        )
     )
     with found.compile() as ask:
         return conditions(ask, kind)
@@ -138,8 +139,6 @@ def test_namespace_can_be_named_port() -> None:
         Unsupported(Origin("HTTPRoute", "port", "80", "rules[0].matches[0]"), "too long"),
         Unsupported(of_port("n/gw", 80), "in use"),
     )
-    UnsupportedInputs(lambda key, value: bool(found.commit({key: value}))).update(
-        GATEWAY, unsupported
-    )
+    found.commit(by_object(GATEWAY, unsupported))
     with found.compile() as ask:
-        assert unsupported_ports(ask, GATEWAY) == {80: "in use"}
+        assert unserved_ports(ask, GATEWAY) == {80: unsupported[1]}

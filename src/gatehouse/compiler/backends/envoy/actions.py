@@ -18,6 +18,7 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.protobufs import number
 from gatehouse.compiler.backends.envoy.route_context import Context
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 _REDIRECTS = {
@@ -58,7 +59,7 @@ def serve(proto: Any, context: Context, route: ir.Route, hostname: str) -> None:
 def respond(proto: Any, status: int) -> None:
     """Respond with a status. Raises InvalidValueError unless it is between 200 and 599."""
     if not 200 <= status <= 599:
-        raise quoting.InvalidValueError("status must be between 200 and 599")
+        raise InvalidValueError("status must be between 200 and 599")
     proto.direct_response.status = status
 
 

@@ -23,9 +23,9 @@ from envoy.type.matcher.v3 import metadata_pb2, string_pb2, value_pb2
 
 from gatehouse.compiler.backends.envoy import claim_headers, ext_authz, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
-from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.unsupported import left_out
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import authentication as ir
 from gatehouse.compiler.ir import http
 

@@ -11,7 +11,7 @@ from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_p
 from envoy.extensions.http.original_ip_detection.xff.v3 import xff_pb2
 
 from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth
-from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 _ALL_NETWORKS = {"0.0.0.0/0", "::/0"}

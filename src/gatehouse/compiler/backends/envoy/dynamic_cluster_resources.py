@@ -9,7 +9,7 @@ from gatehouse.compiler.backends.envoy import clusters, quoting
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
 from gatehouse.compiler.backends.envoy.dynamic_clusters import DynamicCluster, DynamicClusterDiff
 from gatehouse.compiler.backends.envoy.fragments import Fragment, Fragments
-from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
+from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
 
@@ -61,5 +61,5 @@ class DynamicClusterResources:
             name = quoting.text(dynamic.name)
             proto = clusters.cluster(cluster, self._capabilities, name)
             return Fragment((proto, clusters.endpoints(cluster, name)))
-        except InvalidValueError as error:
-            return Fragment((), (Unsupported(cluster.origin, str(error)),))
+        except Exception as error:
+            return Fragment((), (Unsupported(cluster.origin, reason(error)),))

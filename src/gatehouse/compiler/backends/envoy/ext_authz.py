@@ -28,8 +28,8 @@ from gatehouse.compiler.backends.envoy import (
     route_match,
 )
 from gatehouse.compiler.backends.envoy.protobufs import packed, written
-from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc

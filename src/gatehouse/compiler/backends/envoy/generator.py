@@ -30,13 +30,13 @@ from gatehouse.compiler.backends.envoy.fragments import (
     Fragments,
 )
 from gatehouse.compiler.backends.envoy.kube_apiserver import fragments as kubernetes
-from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import (
     ClusterProperties,
     Context,
     cluster_properties,
 )
 from gatehouse.compiler.backends.envoy.virtual_hosts import Hosts
+from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc
@@ -173,8 +173,8 @@ class Generator:
             cluster_resource = clusters.cluster(cluster, self._capabilities)
             cluster_secrets = secrets.of_cluster(cluster, gateway)
             return Fragment((cluster_resource, clusters.endpoints(cluster), *cluster_secrets))
-        except InvalidValueError as error:
-            return Fragment((), (Unsupported(cluster.origin, str(error)),))
+        except Exception as error:
+            return Fragment((), (Unsupported(cluster.origin, reason(error)),))
 
     def _plan_secrets(self, gateway: ir_gateway.Gateway, ports: tuple[listeners.Port, ...]) -> None:
         """Plan the certificates and CA certificates of listeners, under the names they refer to."""
@@ -264,8 +264,8 @@ def _port(port: listeners.Port, known: dict[str, ir.Cluster], inputs: tuple[Any,
         result = [listeners.listener(port, known)]
         if port.family == "udp":
             result += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
-    except InvalidValueError as error:
-        return Fragment((), (Unsupported(port.origin, str(error)),), inputs=inputs)
+    except Exception as error:
+        return Fragment((), (Unsupported(port.origin, reason(error)),), inputs=inputs)
     return Fragment(tuple(result), inputs=inputs)
 
 

@@ -9,6 +9,7 @@ import msgspec
 from envoy.config.core.v3 import base_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 _OVERWRITE = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
@@ -45,9 +46,7 @@ def request(edit: ir.HeaderEdit) -> Request:
     """Split the Host off an edit. Raises InvalidValueError."""
     touched = {*edit.remove, *(item.name for item in edit.add)}
     if "host" in {name.lower() for name in touched}:
-        raise quoting.InvalidValueError(
-            "header host: adding and removing is not supported by Envoy"
-        )
+        raise InvalidValueError("header host: adding and removing is not supported by Envoy")
     hosts = [item.value for item in edit.set if item.name.lower() == "host"]
     if not hosts:
         return Request(edit)
@@ -72,7 +71,7 @@ def apply(proto: Any, kind: str, edit: ir.HeaderEdit) -> None:
     """
     changes = max(len(edit.remove), len(edit.set) + len(edit.add))
     if changes > MAX_CHANGES:
-        raise quoting.InvalidValueError(
+        raise InvalidValueError(
             f"rule changes {changes} headers of a {kind}: Envoy supports at most {MAX_CHANGES}"
         )
     removed = getattr(proto, f"{kind}_headers_to_remove")

@@ -19,7 +19,7 @@ from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_p
 from gatehouse.compiler.backends.envoy import client_ip, dynamic_clusters, names, quoting
 from gatehouse.compiler.backends.envoy.fragments import ChangeTracker
 from gatehouse.compiler.backends.envoy.protobufs import packed
-from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir
 
 PROXY_HEADER_TIMEOUT_SECONDS = 5.0

@@ -10,12 +10,8 @@ import re2
 from envoy.type.matcher.v3 import regex_pb2
 from google.protobuf import duration_pb2
 
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.dataplane.xds.runtime_limits import MAX_PROGRAM_SIZE
-
-
-class InvalidValueError(ValueError):
-    """A value that no resource can contain. The message has the reason, not the value."""
-
 
 MAX_PATTERN_CHARACTERS = 4096
 """Maximum number of characters of a user's regular expression; the Gateway API has the same

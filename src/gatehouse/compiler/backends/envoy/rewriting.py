@@ -7,6 +7,7 @@ from typing import Any
 from envoy.type.matcher.v3 import regex_pb2
 
 from gatehouse.compiler.backends.envoy import quoting, route_match
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 
@@ -28,7 +29,7 @@ def hostname(value: str) -> str:
 def matched(path: ir.PathMatch) -> str:
     """Return the prefix that a route matched, without its trailing slash."""
     if not isinstance(path, ir.PathPrefix):
-        raise quoting.InvalidValueError("ReplacePrefixMatch requires a PathPrefix match")
+        raise InvalidValueError("ReplacePrefixMatch requires a PathPrefix match")
     return route_match.decoded(path.value).rstrip("/")
 
 

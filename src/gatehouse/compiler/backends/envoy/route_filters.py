@@ -27,9 +27,9 @@ from gatehouse.compiler.backends.envoy import (
     session_persistence,
 )
 from gatehouse.compiler.backends.envoy.protobufs import number, packed
-from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.unsupported import left_out
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 FILTER = "gh.guard"

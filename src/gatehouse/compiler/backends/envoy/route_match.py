@@ -15,6 +15,7 @@ from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.type.matcher.v3 import string_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 _PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
@@ -114,7 +115,7 @@ def _parameter(proto: Any, item: ir.ValueMatch) -> None:
     name = quoting.encoded(item.name, space="+")
     if item.regex:
         # The expression could match beyond the value.
-        raise quoting.InvalidValueError(
+        raise InvalidValueError(
             "a regular expression for a query parameter of this name is not supported by Envoy"
         )
     proto.headers.append(holds(":path", rf"[^?]*\?(?:[^&]*&)*{name}={pattern}(?:&.*)?"))

@@ -13,8 +13,8 @@ from gatehouse.compiler.backends.envoy import (
     route_filters,
     route_match,
 )
-from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
+from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
 
@@ -23,19 +23,20 @@ def routes(
     context: Context, route: ir.Route, hostname: str, unsupported: list[Unsupported]
 ) -> list[Any]:
     """Return the Envoy routes of a route; one that is not supported answers 500 and is reported."""
-    unsupported += [
-        Unsupported(route.origin, why, served=True) for why in unsupported_features(context, route)
-    ]
     try:
+        unsupported += [
+            Unsupported(route.origin, why, served=True)
+            for why in unsupported_features(context, route)
+        ]
         match = route_match.match(route.match)
-    except InvalidValueError as error:
+    except Exception as error:
         # A match that cannot be generated never matches.
-        unsupported.append(Unsupported(route.origin, str(error)))
+        unsupported.append(Unsupported(route.origin, reason(error)))
         return []
     try:
         return _cases(context, route, match, hostname)
-    except InvalidValueError as error:
-        unsupported.append(Unsupported(route.origin, str(error)))
+    except Exception as error:
+        unsupported.append(Unsupported(route.origin, reason(error)))
         failed = components.Route(name=route.name, match=match)
         failed.direct_response.status = 500
         return [failed]

@@ -18,9 +18,9 @@ from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 
 from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, quoting, retries
 from gatehouse.compiler.backends.envoy.protobufs import packed, truth, written
-from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.routes import not_found, routes
+from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.xds.resources import SCOPE, Resource
@@ -73,8 +73,8 @@ def wide(
 def _has_valid_name(host: ir.VirtualHost, unsupported: list[Unsupported]) -> bool:
     try:
         return not host.hostname or bool(quoting.hostname(host.hostname))
-    except InvalidValueError as error:
-        unsupported += [Unsupported(route.origin, str(error)) for route in host.routes]
+    except Exception as error:
+        unsupported += [Unsupported(route.origin, reason(error)) for route in host.routes]
         return False
 
 

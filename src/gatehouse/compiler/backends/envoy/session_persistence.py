@@ -13,6 +13,7 @@ from envoy.type.http.v3 import cookie_pb2 as http_cookie_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 FILTER = "envoy.filters.http.stateful_session"
@@ -49,7 +50,7 @@ def share(persistence: ir.Persistence) -> Any:
     Raises InvalidValueError for sessions in headers.
     """
     if persistence.kind == "header":
-        raise quoting.InvalidValueError(
+        raise InvalidValueError(
             "session persistence by header with several backends is not supported by Envoy"
         )
     policy = components.RouteAction.HashPolicy()

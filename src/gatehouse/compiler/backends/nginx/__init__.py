@@ -16,6 +16,7 @@ Reading order:
 - :mod:`http_conf`, :mod:`outer_contexts`, :mod:`data_plane_settings`, :mod:`usage_reporting`,
   :mod:`snippets`: contexts around the servers.
 - :mod:`stream`: L4 listeners.
+- :mod:`tracing`: from an error message of NGINX to the objects that it is about.
 
 Only :mod:`directives` writes text, only :mod:`quoting` (with :mod:`regex`) escapes values, only
 :mod:`names` forms names. A new feature is a module with functions from IR to directives. Features
@@ -25,5 +26,6 @@ templates.
 
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.generator import Generated, Generator
+from gatehouse.compiler.backends.nginx.tracing import suspects
 
-__all__ = ["Capabilities", "Generated", "Generator"]
+__all__ = ["Capabilities", "Generated", "Generator", "suspects"]

@@ -5,9 +5,9 @@ OpenID Connect is in :mod:`auth_request`.
 
 from __future__ import annotations
 
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import auth_request, names, quoting, regex
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Context, Guard
 from gatehouse.compiler.backends.nginx.traffic_settings import seconds
 from gatehouse.compiler.ir import authentication as ir

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting, tls_connectors
 from gatehouse.compiler.backends.nginx.directives import Directive, simple
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Context
 from gatehouse.compiler.ir import http as ir
 

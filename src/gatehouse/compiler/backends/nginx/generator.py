@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.backends.nginx import (
     auth_request,
     names,
@@ -26,11 +27,11 @@ from gatehouse.compiler.backends.nginx.fragments import (
     cluster_key,
 )
 from gatehouse.compiler.backends.nginx.http_conf import http_conf
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Context
 from gatehouse.compiler.backends.nginx.servers import Port, default_server
 from gatehouse.compiler.backends.nginx.virtual_hosts import Common, Hosts
 from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.file_set import File, FileSet
@@ -146,9 +147,13 @@ class Generator:
             if cluster is None or not cluster.endpoints or cluster.protocol in ("tcp", "udp"):
                 self._fragments.drop(f"cluster/{name}")
             else:
-                self._fragments.put(
-                    f"cluster/{name}", Fragment(self._upstream(name, [(cluster, 1)]))
-                )
+                self._fragments.put(f"cluster/{name}", self._cluster(cluster))
+
+    def _cluster(self, cluster: ir.Cluster) -> Fragment:
+        try:
+            return Fragment(self._upstream(cluster.name, [(cluster, 1)]))
+        except Exception as error:
+            return Fragment((), (Unsupported(cluster.origin, reason(error)),))
 
     def _upstream(self, name: str, shares: upstreams.Shares, by: str = "") -> tuple[File, ...]:
         text = upstreams.upstream(self._capabilities, name, shares, by=by)
@@ -223,9 +228,9 @@ class Generator:
             try:
                 tls_connectors.check(self._capabilities, passing.used(listener, clusters))
                 text = passing.stream(listener, ports, clusters)
-            except InvalidValueError as error:
+            except Exception as error:
                 origin = of_port(gateway.name, listener.port)
-                unsupported.append(Unsupported(origin, str(error)))
+                unsupported.append(Unsupported(origin, reason(error)))
                 continue
             files.append(File.make(names.stream_file(listener.port, listener.protocol), text))
         for name, shares in passing.upstreams(gateway, clusters).items():

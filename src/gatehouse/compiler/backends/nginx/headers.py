@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 DEFAULTS: tuple[tuple[str, str], ...] = (

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.decision_plan import (
     Candidate,
@@ -23,7 +24,6 @@ from gatehouse.compiler.backends.nginx.decision_plan import (
 )
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
 from gatehouse.compiler.backends.nginx.match_conditions import MAX_PATTERN_BYTES, Condition
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 
 MAX_DEPTH = 85
 """Maximum nested evaluations of a chain; some more surround it."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.backends.nginx import names, snippets, usage_reporting
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import write
 from gatehouse.compiler.backends.nginx.fragments import Fragment
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.file_set import File
@@ -43,6 +43,6 @@ def _texts(gateway: ir_gateway.Gateway, context: str, unsupported: list[Unsuppor
     for snippet in gateway.snippets:
         try:
             texts += [raw.text for raw in snippets.within([snippet], context)]
-        except InvalidValueError as error:
-            unsupported.append(Unsupported(snippet.origin, str(error)))
+        except Exception as error:
+            unsupported.append(Unsupported(snippet.origin, reason(error)))
     return texts

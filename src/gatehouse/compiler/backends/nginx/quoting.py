@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 
-
-class InvalidValueError(ValueError):
-    """A value that no NGINX configuration can contain. The message has the reason, not the
-    value."""
-
+from gatehouse.compiler.backends.failures import InvalidValueError
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WORD = re.compile(r"[A-Za-z0-9_$@./:=~^*+,%\[\]!-]+")

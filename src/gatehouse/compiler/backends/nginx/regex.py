@@ -1,10 +1,13 @@
-"""Regular expressions: RE2 as the Gateway API defines it, PCRE as NGINX runs it. No I/O."""
+"""Regular expressions: RE2 as the Gateway API defines it, PCRE2 as NGINX runs it. No I/O."""
 
 from __future__ import annotations
 
 import re
 
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
+import pcre2
+import re2
+
+from gatehouse.compiler.backends.failures import InvalidValueError
 
 MAX_PATTERN_CHARACTERS = 1024
 """Maximum number of characters. The Gateway API permits 4,096 for header values, 1,024 for
@@ -52,7 +55,22 @@ def whole(pattern: str) -> str:
     if _FOREIGN.search(pattern):
         raise InvalidValueError("regular expression uses syntax that RE2 does not support")
     try:
-        re.compile(pattern)
-    except re.error as error:
-        raise InvalidValueError(f"regular expression is not valid: {error.msg}") from error
-    return f"^(?=.)(?:{pattern})$"
+        re2.compile(pattern, _quiet())
+    except re2.error as error:
+        (problem,) = error.args
+        text = problem.decode(errors="replace") if isinstance(problem, bytes) else str(problem)
+        raise InvalidValueError(f"regular expression is not valid for RE2: {text}") from error
+    except UnicodeError as error:
+        raise InvalidValueError("regular expression is not valid Unicode") from error
+    written = f"^(?=.)(?:{pattern})$"
+    try:
+        pcre2.compile(written.encode("utf-8", "surrogatepass"), pcre2.NOOPT)
+    except (pcre2.PatternError, pcre2.LibraryError) as error:
+        raise InvalidValueError(f"regular expression is not valid for NGINX: {error}") from error
+    return written
+
+
+def _quiet() -> re2.Options:
+    options = re2.Options()
+    options.log_errors = False
+    return options

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names
 from gatehouse.compiler.backends.nginx.directives import Directive, Node, block, simple
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Body, Context
 from gatehouse.compiler.backends.nginx.traffic_settings import time
 from gatehouse.compiler.ir import http as ir

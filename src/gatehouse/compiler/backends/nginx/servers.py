@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gatehouse.compiler.backends.failures import InvalidValueError, reason
 from gatehouse.compiler.backends.nginx import (
     actions,
     data_plane_settings,
@@ -21,7 +22,6 @@ from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, Node, Raw, block, simple, write
 from gatehouse.compiler.backends.nginx.locations import Target, locations
 from gatehouse.compiler.backends.nginx.match_conditions import Condition, conditions, path_condition
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Context, Served
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
@@ -53,10 +53,10 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
     targets, unsupported = _targets(host, context)
     try:
         blocks, maps = locations(context.scope, targets)
-    except InvalidValueError as error:
+    except Exception as error:
         unsupported = [
             *unsupported,
-            *(Unsupported(route.origin, str(error)) for route in host.routes),
+            *(Unsupported(route.origin, reason(error)) for route in host.routes),
         ]
         targets, (blocks, maps) = [], locations(context.scope, [])
     definitions = _unique(
@@ -114,24 +114,24 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
     unsupported: list[Unsupported] = []
     claimed: dict[tuple[str, ...], Directive] = {}
     for route in host.routes:
-        unsupported += [
-            Unsupported(route.origin, why, served=True)
-            for why in _unsupported_settings(context, route)
-        ]
         try:
+            unsupported += [
+                Unsupported(route.origin, why, served=True)
+                for why in _unsupported_settings(context, route)
+            ]
             required = conditions(route.match)
             _check(route.match.path)
-        except InvalidValueError as error:
+        except Exception as error:
             # A match that cannot be generated never matches.
-            unsupported.append(Unsupported(route.origin, str(error)))
+            unsupported.append(Unsupported(route.origin, reason(error)))
             continue
         try:
             # A route is never served without one of its filters.
             snippets.within(route.snippets, "http.server")
             served = actions.serve(context, route)
             _claim(served, claimed)
-        except InvalidValueError as error:
-            unsupported.append(Unsupported(route.origin, str(error)))
+        except Exception as error:
+            unsupported.append(Unsupported(route.origin, reason(error)))
             served = actions.failed(context, route)
         targets.append(Target(route.match.path, required, served))
     return targets, unsupported
@@ -177,9 +177,9 @@ def _snippets(host: ir.VirtualHost, unsupported: list[Unsupported]) -> list[Node
         for snippet in given:
             try:
                 nodes.update(dict.fromkeys(snippets.within([snippet], "http.server")))
-            except InvalidValueError as error:
+            except Exception as error:
                 if not owner:
-                    unsupported.append(Unsupported(snippet.origin, str(error)))
+                    unsupported.append(Unsupported(snippet.origin, reason(error)))
     return list(nodes)
 
 

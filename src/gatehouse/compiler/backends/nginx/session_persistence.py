@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
 from gatehouse.compiler.ir import http as ir
+
+_HEADER = re.compile(r"[A-Za-z0-9-]+")
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -17,12 +22,19 @@ class Session(msgspec.Struct, frozen=True):
 
 
 def session(persistence: ir.Persistence | None, route: str) -> Session:
-    """Return the directives that read a client's session, or start one if there is none."""
+    """Return the directives that read a client's session, or start one if there is none.
+
+    Raises InvalidValueError.
+    """
     if persistence is None:
         return Session()
     variable = names.session_variable(persistence, route)
     begun = names.variable("begun", variable)
     if persistence.kind == "header":
+        if not _HEADER.fullmatch(persistence.name):
+            raise InvalidValueError(
+                f"session header {persistence.name!r} cannot be read: NGINX ignores such names"
+            )
         source = f"$http_{persistence.name.lower().replace('-', '_')}"
         name, value = persistence.name, f"${variable}"
     else:

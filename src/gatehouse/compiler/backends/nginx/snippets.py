@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx.directives import Raw
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir.settings import Snippet
 
 _TOKEN = re.compile(

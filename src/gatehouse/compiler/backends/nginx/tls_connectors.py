@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.nginx import names
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
-from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.file_set import File
 from gatehouse.sidecars.tls_connector import config

@@ -17,8 +17,10 @@ from gatehouse.apis import (
     resources,
     routes,
 )
+from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.settings import UsageReports
 from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Index, Key
 
 VIEWS: Mapping[str, type[meta.Resource]] = {
@@ -159,6 +161,8 @@ class ProgrammedInput(msgspec.Struct, frozen=True):
     programmed: bool
     reason: Literal["Pending", "Invalid", "NoResources"] = "Pending"
     message: str = ""
+    left_out: str = ""
+    """Names the objects that are left out because the proxy rejected them."""
 
 
 def unsupported_key(gateway: Key, subject: Key) -> Key:
@@ -173,6 +177,51 @@ def unsupported(ask: Ask, gateway: Key, subject: Key) -> tuple[Unsupported, ...]
     """Return what a Gateway's data plane does not support or rejects of an object."""
     found: tuple[Unsupported, ...] | None = ask.read(unsupported_key(gateway, subject))
     return found or ()
+
+
+class Replacement(msgspec.Struct, frozen=True):
+    """Routes that a Gateway's proxy rejected; at the key :func:`replacement_key`."""
+
+    routes: tuple[tuple[Route, Route | None], ...]
+    """Each with the route that is served in its place; None: none is."""
+
+
+def replacement_key(gateway: Key, origin: Origin) -> Key:
+    """Return the key of the :class:`Replacement` of a route's match at a Gateway."""
+    return ("Replacement", gateway[1], gateway[2], *key_of(origin), origin.part)
+
+
+class RejectedObject(msgspec.Struct, frozen=True):
+    """A policy, filter or parameters object that a proxy rejected.
+
+    At the key :func:`rejected_object_key`. It is treated as invalid until its spec changes.
+    """
+
+    spec: Any
+    reason: str
+
+
+def rejected_object_key(key: Key) -> Key:
+    """Return the key of the :class:`RejectedObject` of an object."""
+    return ("RejectedObject", *key)
+
+
+def rejected_by_proxy(ask: Ask, key: Key) -> str:
+    """Return why a proxy rejected an object with its present spec; empty if none did."""
+    rejected = ask.read(rejected_object_key(key))
+    if not isinstance(rejected, RejectedObject) or rejected.spec != ask.read(key).spec:
+        return ""
+    return rejected.reason
+
+
+def rejected_ports_key(gateway: Key) -> Key:
+    """Return the key of the ports (frozenset) that no instance of a Gateway can listen on."""
+    return ("RejectedPorts", gateway[1], gateway[2])
+
+
+def key_of(origin: Origin) -> Key:
+    """Return the key of the object of an origin."""
+    return (origin.kind, origin.namespace, origin.name)
 
 
 class Fetched(msgspec.Struct, frozen=True):

@@ -30,6 +30,11 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
 from gatehouse.compiler.frontends.gateway_api.classes import is_managed, settings
 from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
+from gatehouse.compiler.frontends.gateway_api.inputs import (
+    Replacement,
+    rejected_ports_key,
+    replacement_key,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
 from gatehouse.compiler.frontends.gateway_api.listeners.addresses import bind_address
@@ -88,7 +93,9 @@ def virtual_host(ask: Ask, host: HostKey) -> VirtualHost:
         matches += [((not named[0], -named[1]), item) for item in ranked]
     # A route that names the hostname itself precedes one whose wildcard matches it.
     matches.sort(key=lambda entry: (entry[0], entry[1].rank))
-    ordered = tuple(_with_settings(ask, host.gateway, item) for _, item in matches)
+    desired = (_with_settings(ask, host.gateway, item) for _, item in matches)
+    replaced = (_unless_rejected(ask, host.gateway, route) for route in desired)
+    ordered = tuple(route for route in replaced if route is not None)
     listener = ask(serving, (host.gateway, host.listener))
     return VirtualHost(
         host.hostname,
@@ -110,6 +117,16 @@ def _with_settings(ask: Ask, gateway_key: Key, ranked: Ranked) -> Route:
     return msgspec.structs.replace(route, settings=settings, snippets=(*more, *route.snippets))
 
 
+def _unless_rejected(ask: Ask, gateway_key: Key, route: Route) -> Route | None:
+    """Return what is served in place of a route: the route, unless the proxy rejected it."""
+    replacement: Replacement | None = ask.read(replacement_key(gateway_key, route.origin))
+    if replacement is not None:
+        for rejected, substitute in replacement.routes:
+            if rejected == route:
+                return substitute
+    return route
+
+
 def _snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
     return ask(effective.gateway_snippets, key)
 
@@ -125,6 +142,7 @@ def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
 def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
     """Return the HTTP and HTTPS ports of a Gateway, sorted."""
     hosts = ask.map(virtual_host, ask(virtual_hosts, key))
+    rejected = ask.read(rejected_ports_key(key)) or ()
     return tuple(
         ir.Listener(
             port,
@@ -133,15 +151,18 @@ def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
             ask(frontend_tls.client_validation, (key, port)) if protocol == "HTTPS" else None,
         )
         for port, protocol in ask(ports, (key, HTTP))
+        if port not in rejected
     )
 
 
 def gateway_streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
     """Return the TLS, TCP and UDP ports of a Gateway, sorted."""
     hosts = ask(gateway_stream_hosts, key)
+    rejected = ask.read(rejected_ports_key(key)) or ()
     return tuple(
         ir.L4Listener(port, _PROTOCOLS[protocol], of_port(hosts, port, protocol).values())
         for port, protocol in ask(ports, (key, STREAMS))
+        if port not in rejected
     )
 
 

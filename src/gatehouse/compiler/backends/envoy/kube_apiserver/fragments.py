@@ -13,7 +13,7 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
     internal_clusters,
     routes,
 )
-from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
+from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
@@ -67,8 +67,8 @@ class Apis:
             return
         try:
             fragment = Fragment(tuple(make(*inputs)), _unsupported(inputs), inputs=inputs)
-        except InvalidValueError as error:
-            fragment = Fragment((), (Unsupported(origin, str(error)),), inputs=inputs)
+        except Exception as error:
+            fragment = Fragment((), (Unsupported(origin, reason(error)),), inputs=inputs)
         self._fragments.put(key, fragment)
 
     def _put_port(self, listener: ir.ApiListener, gateway: ir_gateway.Gateway) -> None:
@@ -132,8 +132,8 @@ def _port(
             continue
         try:
             chains.append(filter_chains.cluster_chain(listener, cluster, gateway.edge))
-        except InvalidValueError as error:
-            unsupported.append(Unsupported(cluster.origin, str(error)))
+        except Exception as error:
+            unsupported.append(Unsupported(cluster.origin, reason(error)))
     resources: list[Resource] = []
     if chains or listener.certificates:
         resources.append(filter_chains.listener(listener, chains, gateway))

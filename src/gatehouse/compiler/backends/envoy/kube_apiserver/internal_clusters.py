@@ -19,6 +19,7 @@ from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http
 from gatehouse.compiler.backends.envoy import clusters, connection_manager, names, quoting
 from gatehouse.compiler.backends.envoy.kube_apiserver import filter_chains
 from gatehouse.compiler.backends.envoy.protobufs import address, packed, truth, written
+from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, LISTENER, Resource
 
@@ -74,9 +75,7 @@ def counter(endpoint: str) -> Resource:
     try:
         socket_address = address(host, int(port))
     except ValueError as error:
-        raise quoting.InvalidValueError(
-            "address of the rate limit service must be host:port"
-        ) from error
+        raise InvalidValueError("address of the rate limit service must be host:port") from error
     proto = _static(names.counter(endpoint), socket_address)
     try:
         ipaddress.ip_address(host)

@@ -16,8 +16,13 @@ from gatehouse.apis import gateway
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values, overrides
-from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import FieldParser
+from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
+    MAX_ZONE_BYTES,
+    FieldParser,
+)
+from gatehouse.compiler.frontends.gateway_api.inputs import rejected_by_proxy
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.incremental.query import Ask, Key
 
 _HEADERS = {
@@ -64,6 +69,8 @@ class ResolvedParameters(msgspec.Struct, frozen=True):
     """The problem is a missing object."""
     invalid: bool = False
     """The problem is an invalid field of the object."""
+    origin: Origin = NO_ORIGIN
+    """The object that ``spec`` is from."""
     refused: str = ""
     """Message about fields that were removed from ``spec``; empty if there are none."""
 
@@ -105,14 +112,16 @@ def of_gateway(ask: Ask, key: Key) -> ResolvedParameters:
     allowed, refused = overrides.limit(named.spec.kubernetes, of_outer)
     spec = msgspec.structs.replace(named.spec, kubernetes=allowed)
     where = f"{reference.kind} {key[1]}/{reference.name}"
-    return ResolvedParameters(
-        spec, refused=f"{where}: {overrides.rejection_message(refused)}" if refused else ""
-    )
+    message = f"{where}: {overrides.rejection_message(refused)}" if refused else ""
+    return msgspec.structs.replace(named, spec=spec, refused=message)
 
 
 def parameters(ask: Ask, key: Key) -> Parameters:
     """Return the effective parameters of a Gateway. Its own override those of its class."""
-    return _parse(ask(_merged, key))[0]
+    found = _parse(ask(_merged, key))[0]
+    origins = tuple(each.origin for each in _class_and_own(ask, key) if each.origin != NO_ORIGIN)
+    edge = msgspec.structs.replace(found.edge, origins=origins)
+    return msgspec.structs.replace(found, edge=edge)
 
 
 def provisioning(ask: Ask, key: Key) -> Provisioning:
@@ -157,12 +166,21 @@ def _resolve(ask: Ask, group: str, kind: str, namespace: str, name: str) -> Reso
         return ResolvedParameters(problem=f"{kind} {namespace}/{name} not found", missing=True)
     if not isinstance(found, api.NginxProxy):
         return ResolvedParameters(problem=f"{kind} {namespace}/{name} is invalid")
+    if rejected := rejected_by_proxy(ask, (kind, namespace, name)):
+        # The proxy does not read the settings of the workload, which must not change.
+        workload = api.NginxProxySpec(
+            kubernetes=found.spec.kubernetes,
+            ip_family=found.spec.ip_family,
+            logging=found.spec.logging,
+        )
+        return ResolvedParameters(workload, problem=f"{kind} {namespace}/{name}: {rejected}")
     problems = [*_parse(found.spec)[1], *_workload(found.spec)[1]]
     if problems:
         return ResolvedParameters(
             problem=f"{kind} {namespace}/{name}: {'; '.join(problems)}", invalid=True
         )
-    return ResolvedParameters(found.spec)
+    origin = Origin(kind, namespace, name)
+    return ResolvedParameters(found.spec, origin=origin)
 
 
 def _override(outer: api.NginxProxySpec, inner: api.NginxProxySpec) -> api.NginxProxySpec:
@@ -242,6 +260,8 @@ def _parse(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
     if spec.server_tokens not in (None, "on", "off"):
         parse.problems.append("spec.serverTokens: must be on or off: other values need NGINX Plus")
     memory = parse("zoneSize", nginx_values.size, spec.zone_size)
+    if memory is not None and memory > MAX_ZONE_BYTES:
+        parse.problems.append("spec.zoneSize: must be at most 256m")
     return Parameters(edge, memory, bool(spec.use_cluster_ip)), parse.problems
 
 

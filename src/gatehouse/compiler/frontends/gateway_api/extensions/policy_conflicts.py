@@ -20,7 +20,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import (
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import ParsedPolicy
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import policies_by_target
+from gatehouse.compiler.frontends.gateway_api.inputs import policies_by_target, rejected_by_proxy
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.incremental.query import Ask, Key
 
@@ -65,6 +65,8 @@ def parse_policy(ask: Ask, key: Key) -> ParsedPolicy:
     policy = ask.read(key)
     if not isinstance(policy, api.Policy):
         return ParsedPolicy(None, (f"{key[0]} {key[1]}/{key[2]} is invalid",))
+    if rejected := rejected_by_proxy(ask, key):
+        return ParsedPolicy(None, (rejected,))
     reader = _READERS.get(key[0])
     return reader(policy) if reader is not None else ParsedPolicy()
 

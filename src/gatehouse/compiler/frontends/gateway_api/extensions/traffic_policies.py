@@ -18,6 +18,9 @@ A = TypeVar("A")
 ZONE = 10 << 20
 """Default size in bytes of a rate limit's shared memory."""
 
+MAX_ZONE_BYTES = 256 << 20
+"""Maximum size in bytes of a shared memory zone, which each data plane reserves."""
+
 _LEVELS: dict[str, Literal["info", "notice", "warn", "error"]] = {
     "info": "info",
     "notice": "notice",
@@ -129,6 +132,8 @@ def rate_limits(policy: api.RateLimitPolicy) -> ParsedPolicy:
         key = parse(f"{place}.key", nginx_values.template, rule.key)
         rate = parse(f"{place}.rate", nginx_values.rate, rule.rate) or (1, "s")
         memory = parse(f"{place}.zoneSize", nginx_values.size, rule.zone_size)
+        if memory is not None and memory > MAX_ZONE_BYTES:
+            parse.problems.append(f"spec.{place}.zoneSize: must be at most 256m")
         if memory is not None and memory < 32 << 10:
             parse.problems.append(f"spec.{place}.zoneSize: must be at least 32k")
         for field, number in (("burst", rule.burst), ("delay", rule.delay)):

@@ -7,10 +7,15 @@ import msgspec
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
+    MAX_ZONE_BYTES,
     FieldParser,
     ParsedPolicy,
 )
 from gatehouse.compiler.ir import settings as ir
+
+MAX_IDLE_CONNECTIONS = 32768
+"""Maximum number of idle connections to a backend. NGINX allocates memory for all of them in each
+worker when it starts: 2,147,483,647 end it."""
 
 
 class UpstreamPolicy(msgspec.Struct, frozen=True):
@@ -33,6 +38,10 @@ def upstream_settings(policy: api.UpstreamSettingsPolicy) -> ParsedPolicy:
     memory = parse("zoneSize", nginx_values.size, spec.zone_size)
     if memory is not None and memory < 32 << 10:
         parse.problems.append("spec.zoneSize: must be at least 32k")
+    elif memory is not None and memory > MAX_ZONE_BYTES:
+        parse.problems.append("spec.zoneSize: must be at most 256m")
+    if (keep_alive.connections or 0) > MAX_IDLE_CONNECTIONS:
+        parse.problems.append(f"spec.keepAlive.connections: must be at most {MAX_IDLE_CONNECTIONS}")
     settings = ir.UpstreamSettings(
         balancing=method,
         key=key,

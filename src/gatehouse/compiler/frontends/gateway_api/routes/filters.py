@@ -11,7 +11,7 @@ from gatehouse.apis import nginx_gateway, routes
 from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.extensions import authentication, snippets
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import FILTER_KINDS
+from gatehouse.compiler.frontends.gateway_api.inputs import FILTER_KINDS, rejected_by_proxy
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     ClusterKey,
     resolve,
@@ -181,6 +181,8 @@ def _with_extension(
     if found is None:
         return refused(f"{kind} {namespace}/{reference.name} not found")
     if isinstance(found, nginx_gateway.SnippetsFilter):
+        if why := rejected_by_proxy(ask, key):
+            return refused(f"{kind} {namespace}/{reference.name}: {why}")
         return _replace(result, snippets=(*result.snippets, *snippets.snippets(found)))
     if result.authentication is not None:
         return refused("a rule must not have more than one AuthenticationFilter")

@@ -13,7 +13,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import (
     snippets,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
-from gatehouse.compiler.frontends.gateway_api.inputs import unsupported
+from gatehouse.compiler.frontends.gateway_api.inputs import rejected_by_proxy, unsupported
 from gatehouse.compiler.frontends.gateway_api.status.policy_status import MAX_ANCESTORS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     AncestorStatus,
@@ -51,7 +51,7 @@ def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
     found = ask.read(key)
     problem = ""
     if isinstance(found, api.SnippetsFilter):
-        problem = snippets.rejection(ask, key[0])
+        problem = snippets.rejection(ask, key[0]) or rejected_by_proxy(ask, key)
     elif isinstance(found, nginx_authentication.AuthenticationFilter):
         problem = ask(authentication.resolve, key).problem
     else:

@@ -24,6 +24,7 @@ from gatehouse.compiler.frontends.gateway_api.status.types import (
     SetStatus,
 )
 from gatehouse.compiler.frontends.gateway_api.translate import client_certificate
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
@@ -167,6 +168,8 @@ def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Findin
         message = "all data planes confirmed the configuration"
         if plane.message:
             message += f"; not provisioned: {plane.message}"
+        if plane.left_out:
+            message += f"; {plane.left_out}"
         return Finding(Reason.PROGRAMMED, message)
     return Finding(_UNPROGRAMMED[plane.reason], plane.message)
 
@@ -175,22 +178,20 @@ def _listeners(
     ask: Ask, key: Key, states: tuple[ListenerState, ...], programmed: Finding, generation: int
 ) -> tuple[ListenerStatus, ...]:
     counts = ask(attached_routes, key)
-    unsupported = ask(unsupported_ports, key)
+    unserved = ask(unserved_ports, key)
     return tuple(
         ListenerStatus(
             state.spec.name,
             state.spec.kinds,
             counts.get(state.spec.key, 0),
-            _listener_conditions(
-                state, programmed, unsupported.get(state.spec.port, ""), generation
-            ),
+            _listener_conditions(state, programmed, unserved.get(state.spec.port), generation),
         )
         for state in states
     )
 
 
 def _listener_conditions(
-    state: ListenerState, programmed: Finding, unsupported: str, generation: int
+    state: ListenerState, programmed: Finding, unserved: Unsupported | None, generation: int
 ) -> tuple[Condition, ...]:
     defaults = [
         Finding(Reason.ACCEPTED, "the listener is accepted"),
@@ -198,26 +199,28 @@ def _listener_conditions(
         Finding(Reason.RESOLVED, "all references are resolved"),
     ]
     findings = state.findings
-    if unsupported:
-        message = f"listener {state.spec.name}: {unsupported}"
+    message = f"listener {state.spec.name}: {unserved.reason}" if unserved else ""
+    if unserved and not unserved.rejected:
         findings = (*findings, Finding(Reason.UNSUPPORTED_VALUE, message))
-    if unsupported or not state.served:
+    if not state.served or (unserved and not unserved.rejected):
         programmed = Finding(
             Reason.NOT_PROGRAMMED, "the listener is invalid; see its other conditions"
         )
+    elif unserved:
+        programmed = Finding(Reason.NOT_PROGRAMMED, message)
     return conditions(findings, (*defaults, programmed), generation)
 
 
-def unsupported_ports(ask: Ask, key: Key) -> dict[int, str]:
-    """Return the ports that the data plane's proxy does not support, with the reasons."""
-    found = unsupported(ask, key, key)
-    return {each.origin.port: each.reason for each in found if each.origin.port}
+def unserved_ports(ask: Ask, key: Key) -> dict[int, Unsupported]:
+    """Return the ports that the data plane's proxy does not support or rejected."""
+    findings = unsupported(ask, key, key)
+    return {finding.origin.port: finding for finding in findings if finding.origin.port}
 
 
 def unsupported_settings(ask: Ask, key: Key) -> tuple[str, ...]:
     """Return the settings of the Gateway and its backends that the data plane does not support."""
-    found = unsupported(ask, key, key)
-    return tuple(dict.fromkeys(each.reason for each in found if not each.origin.port))
+    findings = unsupported(ask, key, key)
+    return tuple(dict.fromkeys(each.reason for each in findings if not each.origin.port))
 
 
 def attached_routes(ask: Ask, key: Key) -> Table[Listener, int]:

@@ -1,0 +1,97 @@
+"""A failure of a back end costs the object that it is about, never the compile pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fakes.one_route import BACKEND, GATEWAY, engine
+from gatehouse.compiler.backends import envoy, nginx
+from gatehouse.compiler.backends.envoy import actions as envoy_actions
+from gatehouse.compiler.backends.envoy import clusters as envoy_clusters
+from gatehouse.compiler.backends.nginx import actions as nginx_actions
+from gatehouse.compiler.backends.nginx import upstreams as nginx_upstreams
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.dataplane.origin import Origin
+
+NGINX = nginx.Capabilities.parse("1.31.3", ("http_v2_module", "http_ssl_module"))
+ENVOY = envoy.Capabilities()
+
+Generate = Callable[[ir.Gateway], tuple[Unsupported, ...]]
+
+
+def to_nginx(gateway: ir.Gateway) -> tuple[Unsupported, ...]:
+    return nginx.Generator(NGINX).generate(gateway).unsupported
+
+
+def to_envoy(gateway: ir.Gateway) -> tuple[Unsupported, ...]:
+    return envoy.Generator(ENVOY).generate(gateway).unsupported
+
+
+def compiled(rules: list[dict[str, Any]]) -> ir.Gateway:
+    engine_with_route = engine("HTTPRoute", rules)
+    metadata = {
+        "name": "s-1", "namespace": "n", "labels": {"kubernetes.io/service-name": "s"},
+    }  # fmt: skip
+    endpoint_slice = {
+        "metadata": metadata,
+        "addressType": "IPv4",
+        "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": True}}],
+    }
+    value = gateway_api.decode("EndpointSlice", endpoint_slice)
+    engine_with_route.commit({("EndpointSlice", "n", "s-1"): value})
+    with engine_with_route.compile() as ask:
+        gateway = ask(gateway_api.compile_gateway, GATEWAY)
+    assert gateway is not None
+    return gateway
+
+
+def rule(path: str) -> dict[str, Any]:
+    return {"matches": [{"path": {"value": path}}], "backendRefs": [BACKEND]}
+
+
+@pytest.mark.parametrize(
+    ("generate", "module"), [(to_nginx, nginx_actions), (to_envoy, envoy_actions)]
+)
+def test_defect_in_the_action_of_a_route_is_a_finding_about_that_route(
+    generate: Generate, module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve = module.serve
+
+    def defective(*arguments: Any) -> Any:
+        if any("/bad" in repr(argument) for argument in arguments):
+            raise KeyError("missing")
+        return serve(*arguments)
+
+    monkeypatch.setattr(module, "serve", defective)
+    (finding,) = generate(compiled([rule("/bad"), rule("/good")]))
+    assert finding.origin == Origin("HTTPRoute", "n", "r", "rules[0].matches[0]")
+    assert finding.reason == "internal error: KeyError: 'missing'"
+
+
+@pytest.mark.parametrize(
+    ("generate", "module", "function"),
+    [(to_nginx, nginx_upstreams, "upstream"), (to_envoy, envoy_clusters, "cluster")],
+)
+def test_defect_in_a_cluster_is_a_finding_about_its_service(
+    generate: Generate, module: Any, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defective(*_: Any, **__: Any) -> Any:
+        raise KeyError("missing")
+
+    monkeypatch.setattr(module, function, defective)
+    (finding,) = generate(compiled([rule("/good")]))
+    assert finding.origin == Origin("Service", "n", "s")
+
+
+@pytest.mark.parametrize("generate", [to_nginx, to_envoy])
+def test_lone_surrogate_is_a_finding_about_its_route(generate: Generate) -> None:
+    findings = generate(compiled([rule("/\ud800"), rule("/good")]))
+    assert {finding.origin for finding in findings} == {
+        Origin("HTTPRoute", "n", "r", "rules[0].matches[0]")
+    }

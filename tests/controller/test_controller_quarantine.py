@@ -1,0 +1,277 @@
+"""Quarantine: whatever a proxy rejects, only the cause is left out, and all else is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir import http
+from gatehouse.compiler.ir.unsupported import Suspect
+from gatehouse.controller.quarantine import Quarantine
+from gatehouse.dataplane.origin import Origin, of_port
+from gatehouse.incremental.query import Key
+
+GATEWAY = ("Gateway", "ns", "gw")
+POLICY = Origin("ClientSettingsPolicy", "ns", "limits")
+Rejects = Callable[[frozenset[tuple[str, str]]], str]
+"""Returns an error for the routes of a configuration, by name and kind of action."""
+
+
+def route(number: int, text: str = "") -> http.Route:
+    """Build a route; ``text`` tells its versions apart."""
+    origin = Origin("HTTPRoute", "ns", f"r{number}", "rules[0].matches[0]")
+    match = http.Match(http.PathPrefix(f"/{number}"), headers=(http.ValueMatch("v", text),))
+    return http.Route(f"ns/r{number}/0/0", match, http.Redirect(), origin=origin)
+
+
+def compiled(routes: Iterable[http.Route], inputs: Mapping[Key, Any]) -> ir.Gateway:
+    """Compile as the front end does: with replacements, one virtual host for each route."""
+    hosts = []
+    for each in routes:
+        served: http.Route | None = each
+        found = inputs.get(gateway_api.replacement_key(GATEWAY, each.origin))
+        for rejected, substitute in found.routes if found is not None else ():
+            served = substitute if rejected == each else served
+        hosts.append(http.VirtualHost(each.name, (served,) if served is not None else ()))
+    return ir.Gateway("ns/gw", listeners=(ir.Listener(80, "HTTP", tuple(hosts)),))
+
+
+def content(gateway: ir.Gateway) -> frozenset[tuple[str, str]]:
+    """Return what a proxy sees of a configuration."""
+    return frozenset(
+        (each.origin.name, "failing" if isinstance(each.action, http.Respond) else "served")
+        for host in gateway.listeners[0].virtual_hosts
+        for each in host.routes
+    )
+
+
+class World:
+    """A controller in small, and one instance that applies each version at once."""
+
+    def __init__(self, rejects: Rejects, trace: Mapping[str, Suspect] | None = None) -> None:
+        self.rejects, self.trace = rejects, trace or {}
+        self.routes: dict[int, http.Route] = {}
+        self.specs: dict[Key, Any] = {}
+        self.serving: frozenset[tuple[str, str]] = frozenset()
+        self.quarantine = Quarantine(GATEWAY, self._trace, self.specs.get)
+        self.publications = 0
+
+    def _trace(self, _: ir.Gateway, message: str) -> list[Suspect]:
+        return [suspect for text, suspect in self.trace.items() if text in message]
+
+    def settle(self) -> str:
+        """Publish until nothing changes. Return the last error."""
+        error = ""
+        for _ in range(200):
+            gateway = compiled(self.routes.values(), self.quarantine.inputs)
+            version = repr(sorted(map(repr, gateway.listeners[0].virtual_hosts)))
+            changed = self.quarantine.published(version, gateway)
+            self.publications += 1
+            if not changed:
+                error = self.rejects(content(gateway))
+                if error:
+                    changed = self.quarantine.rejected(version, error, "nginx/1")
+                else:
+                    self.serving = content(gateway)
+                    changed = self.quarantine.confirmed([version])
+            if not changed:
+                return error
+        raise AssertionError("the quarantine does not settle")
+
+
+def rejecting(*bad: str, failing: bool = False) -> Rejects:
+    """Return a proxy that rejects routes by name, ``failing``: even if they only fail."""
+
+    def rejects(found: frozenset[tuple[str, str]]) -> str:
+        kinds = ("served", "failing") if failing else ("served",)
+        return "bad configuration" if {(n, k) for n in bad for k in kinds} & found else ""
+
+    return rejects
+
+
+def names(world: World) -> set[str]:
+    return {origin.name for origin in world.quarantine.left_out}
+
+
+@given(
+    st.integers(1, 30),
+    st.sets(st.integers(0, 29), max_size=4),
+    st.booleans(),
+    st.booleans(),
+)
+def test_only_bad_routes_are_left_out(
+    count: int, chosen: set[int], known_good: bool, failing: bool
+) -> None:
+    bad = {number for number in chosen if number < count}
+    world = World(rejecting(*(f"r{number}" for number in bad), failing=failing))
+    if known_good:
+        world.routes = {number: route(number) for number in range(count) if number not in bad}
+        assert world.settle() == ""
+    world.routes = {number: route(number) for number in range(count)}
+    assert world.settle() == ""
+    assert names(world) == {f"r{number}" for number in bad}
+    good = {(f"r{number}", "served") for number in range(count) if number not in bad}
+    assert good <= world.serving
+    assert world.serving - good == (
+        set() if failing else {(f"r{number}", "failing") for number in bad}
+    )
+
+
+def test_good_routes_are_served_while_the_cause_is_searched() -> None:
+    """A change of a good route is held back at most: its confirmed version stays."""
+    seen: list[frozenset[tuple[str, str]]] = []
+
+    def rejects(found: frozenset[tuple[str, str]]) -> str:
+        seen.append(found)
+        return rejecting("r3")(found)
+
+    world = World(rejects)
+    world.routes = {number: route(number) for number in range(8) if number != 3}
+    world.settle()
+    seen.clear()
+    world.routes = {number: route(number, "changed") for number in range(8)}
+    assert world.settle() == ""
+    for found in seen:
+        assert {name for name, kind in found if kind == "served"} >= {
+            f"r{number}" for number in range(8) if number != 3
+        }
+
+
+def test_routes_that_fail_only_together_lose_one() -> None:
+    def rejects(found: frozenset[tuple[str, str]]) -> str:
+        return "conflict" if {("r1", "served"), ("r2", "served")} <= found else ""
+
+    world = World(rejects)
+    world.routes = {number: route(number) for number in range(6)}
+    assert world.settle() == ""
+    assert len(names(world)) == 1
+    assert names(world) < {"r1", "r2"}
+
+
+def test_one_bad_route_among_thousands_takes_few_versions() -> None:
+    world = World(rejecting("r1234"))
+    world.routes = {number: route(number) for number in range(2000)}
+    assert world.settle() == ""
+    assert names(world) == {"r1234"}
+    assert world.publications < 40
+
+
+def test_named_route_is_left_out_at_once() -> None:
+    suspect = Suspect(route(1).origin)
+    world = World(rejecting("r1"), {"bad": suspect})
+    world.routes = {number: route(number) for number in range(100)}
+    assert world.settle() == ""
+    assert world.serving >= {("r1", "failing"), ("r2", "served")}
+    assert world.publications == 2
+    (finding,) = world.quarantine.findings
+    assert finding.origin == route(1).origin
+    assert finding.reason == "rejected by nginx/1: bad configuration"
+
+
+def test_route_with_a_bad_match_is_not_matched() -> None:
+    world = World(rejecting("r1", failing=True), {"bad": Suspect(route(1).origin, in_match=True)})
+    world.routes = {number: route(number) for number in range(3)}
+    assert world.settle() == ""
+    assert world.serving == {("r0", "served"), ("r2", "served")}
+    assert world.publications == 2
+
+
+def test_failing_route_that_is_rejected_too_is_not_matched() -> None:
+    world = World(rejecting("r1", failing=True), {"bad": Suspect(route(1).origin)})
+    world.routes = {number: route(number) for number in range(3)}
+    assert world.settle() == ""
+    assert world.serving == {("r0", "served"), ("r2", "served")}
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_changed_route_is_tried_again(failing: bool) -> None:
+    world = World(rejecting("r1", failing=failing))
+    world.routes = {number: route(number) for number in range(3)}
+    world.settle()
+    assert names(world) == {"r1"}
+    world.rejects = rejecting()
+    world.settle()
+    assert names(world) == {"r1"}, "it did not change"
+    world.routes[1] = route(1, "repaired")
+    assert world.settle() == ""
+    assert names(world) == set()
+    assert world.quarantine.inputs == {}
+    assert ("r1", "served") in world.serving
+
+
+def test_deleted_route_is_released() -> None:
+    world = World(rejecting("r1", failing=True))
+    world.routes = {number: route(number) for number in range(3)}
+    world.settle()
+    del world.routes[1]
+    assert world.quarantine.forget(("HTTPRoute", "ns", "r1"))
+    assert world.settle() == ""
+    assert names(world) == set()
+
+
+def test_rejection_that_no_object_explains_leaves_nothing_out() -> None:
+    world = World(lambda _: "no space left on device")
+    world.routes = {number: route(number) for number in range(5)}
+    assert world.settle() == "no space left on device"
+    assert names(world) == set()
+    assert world.quarantine.inputs == {}
+    assert not world.quarantine.searching
+    world.rejects = rejecting()
+    world.routes[5] = route(5)
+    assert world.settle() == ""
+
+
+def test_rejected_policy_is_invalid_until_its_spec_changes() -> None:
+    key = gateway_api.key_of(POLICY)
+
+    def rejects(_: object) -> str:
+        rejected = world.quarantine.inputs.get(gateway_api.rejected_object_key(key))
+        return "" if rejected is not None and rejected.spec == world.specs[key] else "bad limits"
+
+    world = World(rejects, {"limits": Suspect(POLICY)})
+    world.specs[key] = "first"
+    world.routes = {0: route(0)}
+    assert world.settle() == ""
+    assert names(world) == {"limits"}
+    world.specs[key] = "second"
+    world.rejects = rejecting()
+    world.routes[1] = route(1)
+    assert world.settle() == ""
+    assert names(world) == set()
+
+
+def test_port_is_left_out_until_it_is_tried_again() -> None:
+    taken = True
+
+    def rejects(_: object) -> str:
+        left_out = gateway_api.rejected_ports_key(GATEWAY) in world.quarantine.inputs
+        return "address in use" if taken and not left_out else ""
+
+    world = World(rejects, {"in use": Suspect(of_port("ns/gw", 80))})
+    world.routes = {0: route(0)}
+    world.settle()
+    assert world.quarantine.ports == {80}
+    taken = False
+    assert world.quarantine.retry_ports()
+    world.settle()
+    assert world.quarantine.ports == frozenset()
+
+
+def test_late_rejection_of_an_older_version_changes_nothing() -> None:
+    """Instances answer one after the other; the second must not count as another rejection."""
+    suspect = Suspect(route(1).origin)
+    quarantine = Quarantine(GATEWAY, lambda *_: [suspect], lambda _: None)
+    routes = [route(number) for number in range(3)]
+    quarantine.published("v1", compiled(routes, {}))
+    assert quarantine.rejected("v1", "bad", "nginx/1")
+    left_out = compiled(routes, quarantine.inputs)
+    quarantine.published("v2", left_out)
+    before = quarantine.inputs
+    assert not quarantine.rejected("v1", "bad", "nginx/1")
+    assert quarantine.inputs == before

@@ -1,0 +1,192 @@
+"""Objects that NGINX rejects are left out; everything else is served at once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from fakes.installation import (
+    Installation,
+    address,
+    apply,
+    condition,
+    get,
+    hello,
+    holds,
+    route,
+    traffic,
+    until,
+)
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+
+pytestmark = pytest.mark.process
+
+HOST = "shared.example"
+
+GOOD_WITHIN = 5.0
+"""Seconds until a good route is served beside a rejected one; a loaded machine needs some."""
+
+
+def matching(name: str, pattern: str) -> dict[str, Any]:
+    """Return a route with a regular expression, and a rule that is always valid."""
+    bad = {
+        "matches": [{"path": {"type": "RegularExpression", "value": pattern}}],
+        "backendRefs": [{"name": "app", "port": 80}],
+    }
+    made = shared(route(name, f"/{name}-good"))
+    made["spec"]["rules"].append(bad)
+    return made
+
+
+def shared(made: dict[str, Any]) -> dict[str, Any]:
+    """Return a route for the hostname of all routes here, of which none matches every path."""
+    made["spec"]["hostnames"] = [HOST]
+    return made
+
+
+async def ready(client: kube.Client) -> str:
+    """Return the address of the example's Gateway, which answers."""
+    await apply(client, hello())
+    await holds(client, "Gateway", "web", "Programmed")
+    where = await address(client)
+
+    async def answers() -> bool:
+        return (await get(where, "/"))[0] == 200
+
+    await until(answers)
+    # No route matches every path, so that only the route of a path answers.
+    await apply(client, [route("app", "/app")])
+    await served(where, "/none", 404)
+    return where
+
+
+async def served(where: str, path: str, status: int = 200) -> None:
+    """Wait until a path answers with a status."""
+
+    async def answers() -> bool:
+        return (await get(where, path, Host=HOST))[0] == status
+
+    await until(answers)
+
+
+async def test_rejected_expression_is_left_out_and_reported(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    where = await ready(client)
+    await apply(client, [matching("bad", r"/\x{263a}")])
+    await apply(client, [shared(route("after", "/after"))])
+    started = time.monotonic()
+    await served(where, "/after")
+    assert time.monotonic() - started < GOOD_WITHIN
+    await served(where, "/bad-good")
+    assert (await get(where, "/app"))[0] == 200
+
+    async def reported() -> bool:
+        found = await condition(client, "HTTPRoute", "bad", "PartiallyInvalid")
+        return found is not None and found["status"] == "True"
+
+    await until(reported)
+    found = await condition(client, "HTTPRoute", "bad", "PartiallyInvalid")
+    assert found is not None
+    assert found["message"].startswith("Dropped Rule: rules[1]: rejected by nginx/")
+    assert "character value in \\x{}" in found["message"]
+    programmed = await condition(client, "Gateway", "web", "Programmed")
+    assert programmed is not None
+    assert programmed["status"] == "True"
+    assert "1 object left out" in programmed["message"]
+    assert "HTTPRoute default/bad" in programmed["message"]
+    events = (await client.list(resources.EVENTS, "default")).items
+    assert any(
+        event["reason"] == "ConfigurationRejected" and "HTTPRoute default/bad" in event["message"]
+        for event in events
+    )
+    # The object is tried again when it changes.
+    await apply(client, [matching("bad", "/x{6}")])
+    await served(where, "/xxxxxx")
+
+    async def repaired() -> bool:
+        return await condition(client, "HTTPRoute", "bad", "PartiallyInvalid") is None
+
+    await until(repaired)
+
+
+def filtering(name: str, context: str, value: str) -> list[dict[str, Any]]:
+    """Return a SnippetsFilter and a route that uses it in one of two rules."""
+    reference = {"group": "gateway.nginx.org", "kind": "SnippetsFilter", "name": name}
+    made = shared(route(name, f"/{name}-good"))
+    made["spec"]["rules"].append(
+        {
+            "matches": [{"path": {"value": f"/{name}"}}],
+            "filters": [{"type": "ExtensionRef", "extensionRef": reference}],
+            "backendRefs": [{"name": "app", "port": 80}],
+        }
+    )
+    snippet = {
+        "apiVersion": "gateway.nginx.org/v1alpha1",
+        "kind": "SnippetsFilter",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"snippets": [{"context": context, "value": value}]},
+    }
+    return [snippet, made]
+
+
+CASES = {
+    "location": ("http.server.location", "no_such_directive on;"),
+    "server": ("http.server", "no_such_directive on;"),
+    "http": ("http", "no_such_directive on;"),
+    "main": ("main", "no_such_directive on;"),
+    # NGINX names no file for this one.
+    "variable": ("http.server.location", "add_header X-Seen $no_such_variable;"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_rejected_snippet_fails_only_the_rules_that_use_it(
+    installation: Installation, client: kube.Client, backends: None, case: str
+) -> None:
+    where = await ready(client)
+    async with traffic(where, "/app") as answers:
+        await apply(client, filtering(f"bad-{case}", *CASES[case]))
+        await apply(client, [shared(route(f"after-{case}", f"/after-{case}"))])
+        await served(where, f"/after-{case}")
+        await served(where, f"/bad-{case}-good")
+        await served(where, f"/bad-{case}", 500)
+        programmed = await holds(client, "Gateway", "web", "Programmed")
+        await until_left_out(client, f"bad-{case}")
+        assert programmed["status"] == "True"
+        await apply(client, filtering(f"bad-{case}", "http.server.location", "add_header X-A b;"))
+        await served(where, f"/bad-{case}")
+    assert set(answers) == {"200"}, answers
+
+
+async def until_left_out(client: kube.Client, name: str) -> None:
+    """Wait until the Gateway names an object that is left out."""
+
+    async def named() -> bool:
+        found = await condition(client, "Gateway", "web", "Programmed")
+        return found is not None and f"default/{name}" in found["message"]
+
+    await until(named)
+
+
+async def test_restarted_controller_and_agent_leave_the_rejected_object_out(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    where = await ready(client)
+    await apply(client, [matching("still-bad", r"/\x{263a}"), shared(route("beside", "/beside"))])
+    await served(where, "/beside")
+    await until_left_out(client, "still-bad")
+    async with traffic(where, "/app") as answers:
+        installation.part("controller").signal(signal.SIGKILL)
+        await apply(client, [shared(route("later", "/later"))])
+        await served(where, "/later")
+        await until_left_out(client, "still-bad")
+        installation.agent().signal(signal.SIGKILL)
+        await apply(client, [shared(route("latest", "/latest"))])
+        await served(where, "/latest")
+        await served(where, "/still-bad-good")
+    assert set(answers) == {"200"}, answers

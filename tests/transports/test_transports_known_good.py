@@ -1,0 +1,127 @@
+"""A new instance starts with a configuration that another instance has confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gatehouse.dataplane.file_set import File, FileSet
+from gatehouse.transports.agents import session
+from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.stream import Apply, Stream
+from gatehouse.transports.agents.token_auth import Identity
+
+GATEWAY = "ns/gw"
+GOOD, BAD, MENDED = (
+    FileSet([File.make("gatehouse/http.conf", text)]) for text in ("good", "bad", "mended")
+)
+
+
+class Plane:
+    """A fleet, and instances that answer what they are told to."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _: None)
+        self.streams: dict[str, Stream] = {}
+
+    def connect(self, name: str) -> None:
+        identity = Identity(GATEWAY, name)
+        self.fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
+        stream = self.fleet.open(identity)
+        assert stream is not None
+        self.streams[name] = stream
+
+    async def request(self, name: str) -> Apply:
+        """Return the next request to an instance."""
+        request = await asyncio.wait_for(self.streams[name].next(), 5)
+        assert isinstance(request, Apply)
+        return request
+
+    async def answer(self, name: str, error: str = "") -> str:
+        """Let an instance answer its next request. Return the requested version."""
+        request = await self.request(name)
+        self.fleet.receive(Identity(GATEWAY, name), session.Answer(request.correlation, error))
+        return request.version
+
+    async def idle(self, name: str) -> bool:
+        try:
+            await asyncio.wait_for(self.streams[name].next(), 0.05)
+        except TimeoutError:
+            return True
+        return False
+
+
+@pytest.fixture
+async def plane() -> Plane:
+    """One instance that serves a good file set and rejects the newest one."""
+    made = Plane()
+    made.fleet.publish(GATEWAY, GOOD)
+    made.connect("old")
+    assert await made.answer("old") == GOOD.version
+    made.fleet.publish(GATEWAY, BAD)
+    assert await made.answer("old", "nginx: [emerg] bad") == BAD.version
+    return made
+
+
+async def test_new_instance_gets_the_known_good_file_set_first(plane: Plane) -> None:
+    plane.connect("new")
+    assert await plane.answer("new") == GOOD.version
+    report = plane.fleet.report(GATEWAY)
+    assert {each.instance: each.confirmed for each in report.instances} == {
+        "old": GOOD.version,
+        "new": GOOD.version,
+    }
+    assert await plane.answer("new", "nginx: [emerg] bad") == BAD.version
+
+
+async def test_all_instances_get_the_version_that_replaces_a_rejected_one(plane: Plane) -> None:
+    plane.connect("new")
+    plane.fleet.publish(GATEWAY, MENDED)
+    assert await plane.answer("old") == MENDED.version
+    assert await plane.answer("new") in (GOOD.version, MENDED.version)
+    if not plane.fleet.report(GATEWAY).programmed:
+        assert await plane.answer("new") == MENDED.version
+    assert plane.fleet.report(GATEWAY).programmed
+
+
+async def test_files_of_the_known_good_version_can_be_fetched(plane: Plane) -> None:
+    for number in range(20):
+        plane.fleet.publish(GATEWAY, FileSet([File.make("gatehouse/http.conf", str(number))]))
+    plane.connect("new")
+    assert (await plane.request("new")).version == GOOD.version
+    (file,) = GOOD.files.values()
+    assert plane.fleet.find(Identity(GATEWAY, "new"), file.digest) == file
+
+
+async def test_newest_version_is_sent_if_none_is_known_to_be_good() -> None:
+    plane = Plane()
+    plane.fleet.publish(GATEWAY, BAD)
+    plane.connect("new")
+    assert await plane.answer("new", "nginx: [emerg] bad") == BAD.version
+    plane.fleet.publish(GATEWAY, MENDED)
+    assert await plane.answer("new") == MENDED.version
+
+
+async def test_new_instance_gets_the_newest_version_once_it_is_confirmed(plane: Plane) -> None:
+    plane.fleet.publish(GATEWAY, MENDED)
+    await plane.answer("old")
+    plane.connect("new")
+    assert await plane.answer("new") == MENDED.version
+    assert await plane.idle("new")
+
+
+async def test_rejection_is_reported_with_its_version_after_another_was_published() -> None:
+    plane = Plane()
+    plane.fleet.publish(GATEWAY, BAD)
+    plane.connect("pod")
+    request = await plane.request("pod")
+    plane.fleet.publish(GATEWAY, MENDED)
+    answer = session.Answer(request.correlation, "nginx: [emerg] bad")
+    plane.fleet.receive(Identity(GATEWAY, "pod"), answer)
+    (instance,) = plane.fleet.report(GATEWAY).instances
+    assert (instance.rejected_version, instance.rejection) == (BAD.version, "nginx: [emerg] bad")
+    assert instance.error == ""
+    assert await plane.answer("pod") == MENDED.version
+    (instance,) = plane.fleet.report(GATEWAY).instances
+    assert (instance.rejected_version, instance.confirmed) == ("", MENDED.version)

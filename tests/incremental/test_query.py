@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.incremental.query import Ask, Engine, IdentityMemo, Key, QueryCycleError, Snapshot
+from gatehouse.incremental.query import Ask, Engine, Key, QueryCycleError, Snapshot
 
 
 def route(number: int) -> Key:
@@ -141,24 +141,6 @@ def test_incremental_equals_from_scratch(edits: list[dict[Key, tuple[str, int] |
         fresh = engine_with(engine.snapshot.objects())
         with fresh.compile() as ask:
             assert incremental == [(ask(host, name), ask(parity, name)) for name in "abc"]
-
-
-def test_identity_memo_makes_once_per_object_and_forgets_the_unused() -> None:
-    memo: IdentityMemo[list[int], int] = IdentityMemo()
-    made: list[int] = []
-
-    def make(value: list[int]) -> int:
-        made.append(value[0])
-        return value[0]
-
-    first, twin = [1], [1]
-    assert [memo.get(first, make), memo.get(first, make), memo.get(twin, make)] == [1, 1, 1]
-    assert made == [1, 1]
-    memo.sweep()
-    memo.get(first, make)
-    memo.sweep()
-    memo.get(twin, make)
-    assert made == [1, 1, 1]
 
 
 def fragile(ask: Ask, key: Key) -> int:

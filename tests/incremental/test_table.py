@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.incremental.grouping import Grouping, Union, group_by, union
+from gatehouse.incremental.grouping import (
+    Derived,
+    Grouping,
+    Keyed,
+    Sum,
+    Union,
+    by_key,
+    derive,
+    group_by,
+    total,
+    union,
+)
 from gatehouse.incremental.query import Ask, Engine, Key, Snapshot
 from gatehouse.incremental.table import CHUNK, Table, difference
 
@@ -61,7 +72,9 @@ def test_tables_of_the_same_entries_have_the_same_chunks_whatever_their_history(
     for name in reversed(names):
         grown = grown.updated({name: name, name + "x": name})
     grown = grown.updated({}, [name + "x" for name in names])
-    assert grown.chunks == Table.of(names).chunks
+    assert [chunk.ordered for chunk in grown.chunks] == [
+        chunk.ordered for chunk in Table.of(names).chunks
+    ]
 
 
 @given(EDITS)
@@ -126,6 +139,59 @@ def test_uniting_step_by_step_equals_uniting_at_once(
         assert last == union(None, tuple(tables))
 
 
+def doubled(about: int, key: str, value: int) -> int | None:
+    return value * 2 if value % about else None
+
+
+@given(EDITS, st.lists(st.integers(1, 3), min_size=6, max_size=6))
+def test_deriving_step_by_step_equals_deriving_at_once(
+    edits: list[dict[str, int | None]], abouts: list[int]
+) -> None:
+    table = Table[str, int]()
+    last: Derived[int, str, int, int] | None = None
+    for edit, about in zip(edits, abouts, strict=False):
+        table = edited(table, edit)
+        last = derive(last, table, doubled, about)
+        expected = {key: value * 2 for key, value in table.items() if value % about}
+        assert dict(last.table) == expected
+
+
+def named(collection: str, value: tuple[str, int]) -> tuple[str, str]:
+    return collection, value[0]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), EDITS), max_size=5), st.booleans())
+def test_keying_step_by_step_equals_keying_at_once(
+    steps: list[tuple[str, list[dict[str, int | None]]]], as_tuples: bool
+) -> None:
+    tables = {"a": Table[str, tuple[str, int]](), "b": Table[str, tuple[str, int]]()}
+    last: Keyed[str, tuple[str, str], tuple[str, int]] | None = None
+    for name, edits in steps:
+        for edit in edits:
+            values = {key: (key, value) for key, value in edit.items() if value is not None}
+            gone = [key for key, value in edit.items() if value is None]
+            tables[name] = tables[name].updated(values, gone)
+        sources: dict[str, Collection[tuple[str, int]]] = {
+            each: tuple(table.values()) if as_tuples else table.values()
+            for each, table in tables.items()
+        }
+        last = by_key(last, sources, named)
+        expected = {
+            (each, key): value for each, table in tables.items() for key, value in table.items()
+        }
+        assert dict(last.table) == expected
+
+
+@given(EDITS)
+def test_total_step_by_step_equals_total_at_once(edits: list[dict[str, int | None]]) -> None:
+    table = Table[str, int]()
+    last: Sum[str, int] | None = None
+    for edit in edits:
+        table = edited(table, edit)
+        last = total(last, table, abs)
+        assert last.total == sum(map(abs, table.values()))
+
+
 # Queries over tables
 
 
@@ -184,3 +250,71 @@ def test_one_change_runs_a_few_queries_however_many_there_are() -> None:
         ask(lengths, None)
     # The new one, its chunk (or the two that it was cut into) and the table.
     assert engine.runs - runs <= 4
+
+
+def keyed(ask: Ask, _: str) -> Table[str, int]:
+    return Table({"even": 0, "odd": 1, **{key[1]: ask.read(key) for key in ask.read(("@all",))}})
+
+
+def entry(ask: Ask, which: tuple[str, str]) -> int | None:
+    return ask.entry(keyed, *which)
+
+
+def entries(ask: Ask, argument: str) -> Table[str, int]:
+    return ask.map_keys(entry, keyed, argument)
+
+
+def test_query_of_one_entry_depends_on_that_entry_only() -> None:
+    engine = world(1_000)
+    with engine.compile() as ask:
+        assert ask(entry, ("", "00500")) == 500
+        assert ask(entry, ("", "absent")) is None
+    runs = engine.runs
+    engine.commit({("N", "00499"): 1})
+    with engine.compile() as ask:
+        ask(entry, ("", "00500"))
+        ask(entry, ("", "absent"))
+    assert engine.runs - runs == 1
+    engine.commit({("N", "00500"): 7, ("N", "absent"): 8})
+    with engine.compile() as ask:
+        assert (ask(entry, ("", "00500")), ask(entry, ("", "absent"))) == (7, 8)
+    engine.commit({("N", "00500"): None})
+    with engine.compile() as ask:
+        assert (ask(entry, ("", "00500")), ask(entry, ("", "absent"))) == (None, 8)
+
+
+def test_table_stays_cached_while_only_entries_of_it_are_used() -> None:
+    engine = world(10)
+    for _ in range(2):
+        with engine.compile() as ask:
+            ask(entry, ("", "00005"))
+    runs = engine.runs
+    with engine.compile() as ask:
+        ask(entry, ("", "00005"))
+    assert engine.runs == runs
+    with engine.compile():
+        pass
+    with engine.compile() as ask:
+        ask(entry, ("", "00005"))
+    assert engine.runs - runs == 2
+
+
+@given(EDITS)
+def test_map_of_keys_equals_the_table(edits: list[dict[str, int | None]]) -> None:
+    engine = Engine(Snapshot({"N": [by_parity]}))
+    for edit in edits:
+        engine.commit({("N", key): value for key, value in edit.items()})
+        with engine.compile() as ask:
+            assert dict(ask(entries, "x")) == dict(ask(keyed, "x"))
+
+
+def test_map_of_keys_runs_a_few_queries_for_one_changed_entry() -> None:
+    engine = world(5_000)
+    with engine.compile() as ask:
+        ask(entries, "")
+    runs = engine.runs
+    engine.commit({("N", "02500"): 1})
+    with engine.compile() as ask:
+        assert ask(entries, "")["02500"] == 1
+    # The table and its keys, the entry and the query for it, its chunk, the table of results.
+    assert engine.runs - runs <= 6

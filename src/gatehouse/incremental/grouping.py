@@ -8,12 +8,12 @@ from :meth:`gatehouse.incremental.query.Ask.last`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gatehouse.incremental.table import Table
+from gatehouse.incremental.table import Table, difference
 
 K = TypeVar("K", bound=Any)
 V = TypeVar("V")
@@ -96,3 +96,78 @@ def union(last: Union[K, V] | None, sources: tuple[Table[K, V], ...]) -> Union[K
     for source in reversed(sources):
         new |= {key: source[key] for key in touched if key in source}
     return Union(sources, last.whole.updated(new, touched - new.keys()))
+
+
+class Derived(msgspec.Struct, Generic[About, K, V, M], frozen=True):
+    """A value for each entry of a table."""
+
+    source: Table[K, V]
+    about: About
+    table: Table[K, M]
+
+
+def derive(
+    last: Derived[About, K, V, M] | None,
+    source: Table[K, V],
+    make: Callable[[About, K, V], M | None],
+    about: About,
+) -> Derived[About, K, V, M]:
+    """Build a value for each entry of a table; entries with the value None are left out.
+
+    ``make`` must be cheap: it runs again for every entry when ``about`` changes. ``last`` is the
+    previous result for the same function, if there is one.
+    """
+    if last is None or last.about != about:
+        last = Derived(Table(), about, Table())
+    new, gone = {}, []
+    for key, _, value in last.source.diff(source):
+        made = make(about, key, value) if value is not None else None
+        if made is None:
+            gone.append(key)
+        elif last.table.get(key) != made:
+            new[key] = made
+    return Derived(source, about, last.table.updated(new, gone))
+
+
+class Keyed(msgspec.Struct, Generic[G, K, V], frozen=True):
+    """Items of several collections as one table."""
+
+    sources: Mapping[G, Collection[V]]
+    table: Table[K, V]
+
+
+def by_key(
+    last: Keyed[G, K, V] | None,
+    sources: Mapping[G, Collection[V]],
+    key_of: Callable[[G, V], K],
+) -> Keyed[G, K, V]:
+    """Merge named collections into a table. Keys must be distinct.
+
+    ``key_of`` returns the key of an item, given the name of its collection. ``last`` is the
+    previous result for the same function, if there is one.
+    """
+    last = last or Keyed({}, Table())
+    new: dict[K, V] = {}
+    gone: set[K] = set()
+    for name in last.sources.keys() | sources.keys():
+        added, removed = difference(last.sources.get(name, ()), sources.get(name, ()))
+        new |= {key_of(name, item): item for item in added}
+        gone |= {key_of(name, item) for item in removed}
+    return Keyed(sources, last.table.updated(new, gone - new.keys()))
+
+
+class Sum(msgspec.Struct, Generic[K, V], frozen=True):
+    """The sum of a number of each entry of a table."""
+
+    source: Table[K, V]
+    total: int
+
+
+def total(last: Sum[K, V] | None, source: Table[K, V], number: Callable[[V], int]) -> Sum[K, V]:
+    """Add a number of each entry. ``last`` is the previous result for the same function."""
+    last = last or Sum(Table(), 0)
+    changes = [
+        (number(new) if new is not None else 0) - (number(old) if old is not None else 0)
+        for _, old, new in last.source.diff(source)
+    ]
+    return Sum(source, last.total + sum(changes))

@@ -8,8 +8,9 @@ Arguments are small hashable values; values are frozen and comparable. A query m
 deleted object, if its caller has not been run again yet. It must then return an empty result.
 
 Large collections are a :class:`gatehouse.incremental.table.Table`. :meth:`Ask.map` runs a query for
-every value of a table, and :mod:`gatehouse.incremental.grouping` derives tables from tables. The
-cost of both depends on the size of the change.
+every value of a table, :meth:`Ask.map_keys` for every key, :meth:`Ask.entry` reads one entry, and
+:mod:`gatehouse.incremental.grouping` derives tables from tables. Their cost depends on the size of
+the change.
 
 The same functions on an empty :class:`Engine` are the full compile. It is the oracle of the
 property tests: incremental and full results must be equal.
@@ -20,13 +21,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from heapq import heappop, heappush
+from operator import attrgetter
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
+from gatehouse.incremental.grouping import Derived, derive
 from gatehouse.incremental.snapshot import Index, Key, Snapshot
 from gatehouse.incremental.table import Chunk, Table
 
-__all__ = ["Ask", "Engine", "IdentityMemo", "Index", "Key", "QueryCycleError", "Snapshot"]
+__all__ = ["Ask", "Engine", "Index", "Key", "QueryCycleError", "Snapshot"]
 
 A = TypeVar("A", bound=Hashable)
 V = TypeVar("V")
@@ -44,12 +47,14 @@ class _Memo:
         "argument",
         "callers",
         "calls",
+        "entry_callers",
         "error",
         "function",
         "has_result",
         "height",
         "reads",
         "stale",
+        "tables",
         "traceback",
         "value",
     )
@@ -60,13 +65,17 @@ class _Memo:
         self.has_result = False
         self.stale = True
         self.height = 0
-        """Greater than the height of every memo in ``calls``."""
+        """Greater than the height of every memo in ``calls`` and ``tables``."""
         self.value: Any = None
         self.error: Exception | None = None
         self.traceback: TracebackType | None = None
-        self.reads: frozenset[Key] = frozenset()
+        self.reads: frozenset[Read] = frozenset()
         self.calls: tuple[_Memo, ...] = ()
         self.callers: set[_Memo] = set()
+        self.tables: tuple[_Memo, ...] = ()
+        """Memos of tables of which it depends on some entries only."""
+        self.entry_callers: set[_Memo] = set()
+        """Memos that depend on some entries of the result only."""
 
     def __lt__(self, other: _Memo) -> bool:
         return self.height < other.height
@@ -77,12 +86,19 @@ class _Memo:
         return self.error.with_traceback(self.traceback) if self.error is not None else None
 
 
+Read = Key | tuple[_Memo, Any]
+"""An input, or an entry of a table: the memo of the table and the key."""
+
+_height = attrgetter("height")
+
+
 class _Frame:
-    __slots__ = ("calls", "last", "reads")
+    __slots__ = ("calls", "last", "reads", "tables")
 
     def __init__(self, last: Any = None) -> None:
         self.last = last
-        self.reads: set[Key] = set()
+        self.reads: set[Read] = set()
+        self.tables: dict[_Memo, None] = {}
         self.calls: dict[_Memo, None] = {}
 
 
@@ -94,7 +110,9 @@ class Ask:
 
     def read(self, key: Key) -> Any:
         """Read an input: the object at ``key`` (None if absent) or the keys of an index bucket."""
-        return self._engine._read(key)
+        engine = self._engine
+        engine._frames[-1].reads.add(key)
+        return engine.snapshot.get(key)
 
     def last(self) -> Any:
         """Return the previous value of the running query, or None.
@@ -108,7 +126,13 @@ class Ask:
 
         An exception is cached too: it is raised again until a dependency of the query has changed.
         """
-        memo = self._engine._query(function, argument)
+        engine = self._engine
+        # As Engine._lookup, without the price of another call: this runs most often of all.
+        by_argument = engine._memos.get(function)
+        memo = by_argument.get(argument) if by_argument is not None else None
+        if memo is None or memo.stale or (engine._stale and len(engine._frames) == 1):
+            memo = engine._lookup(function, argument)
+        engine._frames[-1].calls[memo] = None
         if memo.error is not None:
             raise memo.failure() or memo.error
         value: V = memo.value
@@ -151,6 +175,46 @@ class Ask:
         chunks = [(function, chunk, failed) for chunk in table.chunks]
         return Table.joined(self.each(_map_chunk, chunks))
 
+    def map_keys(
+        self,
+        function: Callable[[Ask, tuple[A, K]], V | None],
+        table: Callable[[Ask, A], Table[K, Any]],
+        argument: A,
+        failed: Callable[[tuple[A, K], Exception], V | None] | None = None,
+    ) -> Table[K, V]:
+        """Return a table of ``function(ask, (argument, key))`` for every key of a table, without
+        results that are None.
+
+        ``table(ask, argument)`` returns the table. ``failed``: as in :meth:`each`.
+        """
+        return self.map(function, self(_arguments, (table, argument)).table, failed)
+
+    def entry(self, table: Callable[[Ask, A], Table[K, V]], argument: A, key: K) -> V | None:
+        """Return one entry of the table that a query returns; None if it is absent.
+
+        The caller depends on this entry only, not on the rest of the table.
+        """
+        engine = self._engine
+        memo = engine._lookup(table, argument)
+        frame = engine._frames[-1]
+        frame.tables[memo] = None
+        frame.reads.add((memo, key))
+        if memo.error is not None:
+            raise memo.failure() or memo.error
+        value: V | None = memo.value.get(key)
+        return value
+
+
+def _arguments(
+    ask: Ask, which: tuple[Callable[[Ask, Any], Table[Any, Any]], Hashable]
+) -> Derived[Any, Any, Any, tuple[Any, Any]]:
+    table, argument = which
+    return derive(ask.last(), ask(table, argument), _with_key, argument)
+
+
+def _with_key(argument: Hashable, key: Any, _: object) -> tuple[Any, Any]:
+    return argument, key
+
 
 def _map_chunk(ask: Ask, argument: tuple[Any, Chunk[Any, Any], Any]) -> Chunk[Any, Any]:
     function, chunk, failed = argument
@@ -172,13 +236,13 @@ class Engine:
         self.runs = 0
         """Number of query bodies that have run so far, for tests and metrics."""
         self._memos: dict[Callable[[Ask, Any], Any], dict[Hashable, _Memo]] = {}
-        self._readers: dict[Key, set[_Memo]] = {}
+        self._readers: dict[Read, set[_Memo]] = {}
         self._stale: list[tuple[int, _Memo]] = []
         """A heap by height."""
         self._roots: dict[_Memo, None] = {}
         """Memos that the last pass called directly."""
         self._orphans: dict[_Memo, None] = {}
-        """Memos that lost their last caller."""
+        """Memos that lost a caller."""
         self._frames: list[_Frame] = []
         self._running: set[_Memo] = set()
         self._ask = Ask(self)
@@ -227,21 +291,25 @@ class Engine:
         """
         while self._stale:
             _, memo = heappop(self._stale)
-            if memo.stale and (memo.callers or memo in self._roots):
+            if memo.stale and (memo.callers or memo.entry_callers or memo in self._roots):
                 self._run(memo)
 
     def _drop_orphans(self) -> None:
         """Drop the memos without callers, and those that only they called."""
         while self._orphans:
             memo, _ = self._orphans.popitem()
-            if memo.callers or memo in self._roots:
+            if memo.callers or memo.entry_callers or memo in self._roots:
                 continue
             if self._memos[memo.function].get(memo.argument) is memo:
                 del self._memos[memo.function][memo.argument]
-            self._set_dependencies(memo, frozenset(), ())
+            self._set_dependencies(memo, frozenset(), (), ())
 
     def _set_dependencies(
-        self, memo: _Memo, reads: frozenset[Key], calls: tuple[_Memo, ...]
+        self,
+        memo: _Memo,
+        reads: frozenset[Read],
+        calls: tuple[_Memo, ...],
+        tables: tuple[_Memo, ...],
     ) -> None:
         """Replace the dependencies of ``memo``."""
         for key in memo.reads - reads:
@@ -255,23 +323,23 @@ class Engine:
             before, after = set(memo.calls), set(calls)
             for gone in before - after:
                 gone.callers.discard(memo)
-                if not gone.callers:
-                    self._orphans[gone] = None
+                self._orphans[gone] = None
             for new in after - before:
                 new.callers.add(memo)
-        memo.reads, memo.calls = reads, calls
-        memo.height = 1 + max([call.height for call in calls], default=0)
+        if tables != memo.tables:
+            for gone in memo.tables:
+                gone.entry_callers.discard(memo)
+                self._orphans[gone] = None
+            for new in tables:
+                new.entry_callers.add(memo)
+        memo.reads, memo.calls, memo.tables = reads, calls, tables
+        memo.height = 1 + max(map(_height, (*calls, *tables)), default=0)
 
-    def _read(self, key: Key) -> Any:
-        self._frames[-1].reads.add(key)
-        return self.snapshot.get(key)
-
-    def _query(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> _Memo:
+    def _lookup(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> _Memo:
+        """Return the up-to-date memo of a query."""
         if self._stale and len(self._frames) == 1:
             self._run_stale()
-        memo = self._memo(self._memos.setdefault(function, {}), function, argument)
-        self._frames[-1].calls[memo] = None
-        return memo
+        return self._run_memo(function, argument)
 
     def _queries(
         self, function: Callable[[Ask, Any], Any], arguments: tuple[Hashable, ...]
@@ -282,18 +350,15 @@ class Engine:
         memos = [
             memo
             if (memo := by_argument.get(argument)) is not None and not memo.stale
-            else self._memo(by_argument, function, argument)
+            else self._run_memo(function, argument)
             for argument in arguments
         ]
         self._frames[-1].calls.update(dict.fromkeys(memos))
         return memos
 
-    def _memo(
-        self,
-        by_argument: dict[Hashable, _Memo],
-        function: Callable[[Ask, Any], Any],
-        argument: Hashable,
-    ) -> _Memo:
+    def _run_memo(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> _Memo:
+        """Return the memo of a query whose result is missing or stale, after running it."""
+        by_argument = self._memos.setdefault(function, {})
         memo = by_argument.get(argument)
         if memo is None:
             memo = by_argument[argument] = _Memo(function, argument)
@@ -319,39 +384,21 @@ class Engine:
             self._running.discard(memo)
         self.runs += 1
         memo.stale = False
-        self._set_dependencies(memo, frozenset(frame.reads), tuple(frame.calls))
+        self._set_dependencies(
+            memo, frozenset(frame.reads), tuple(frame.calls), tuple(frame.tables)
+        )
         if memo.has_result and error is None and memo.error is None and value == memo.value:
             return
+        if memo.entry_callers:
+            self._mark_entry_callers(memo, value)
         memo.has_result, memo.value, memo.error = True, value, error
         memo.traceback = error.__traceback__ if error is not None else None
         self._mark(memo.callers)
 
-
-class IdentityMemo(Generic[K, V]):
-    """Cache of results by the identity of one immutable input, for the back ends.
-
-    A back end gets values, not keys. An unchanged fragment of the IR is the same object as before,
-    so its result is found by ``is``. Inputs not used since the last :meth:`sweep` are dropped.
-    """
-
-    def __init__(self) -> None:
-        self._results: dict[int, tuple[K, V]] = {}
-        self._used: set[int] = set()
-
-    def get(self, value: K, make: Callable[[K], V]) -> V:
-        """Return ``make(value)``, from the cache if this very object was seen before."""
-        identity = id(value)
-        self._used.add(identity)
-        entry = self._results.get(identity)
-        # The entry keeps its input alive, so its identity cannot be reused by another object.
-        if entry is not None:
-            return entry[1]
-        result = make(value)
-        self._results[identity] = (value, result)
-        return result
-
-    def sweep(self) -> None:
-        """Drop every input not used since the last sweep."""
-        for identity in self._results.keys() - self._used:
-            del self._results[identity]
-        self._used.clear()
+    def _mark_entry_callers(self, memo: _Memo, value: Any) -> None:
+        """Mark the memos that depend on entries which differ in the new value of a table."""
+        if isinstance(memo.value, Table) and isinstance(value, Table):
+            for key, _, _ in memo.value.diff(value):
+                self._mark(self._readers.get((memo, key), ()))
+        else:
+            self._mark(memo.entry_callers)

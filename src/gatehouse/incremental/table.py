@@ -8,9 +8,9 @@ difference plus a look at each chunk, however many entries there are. Values are
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
-from itertools import chain
-from operator import itemgetter
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from itertools import chain, takewhile
+from operator import and_, eq, is_, itemgetter, truth
 from typing import Any, TypeVar
 
 K = TypeVar("K", bound=Any)
@@ -22,16 +22,15 @@ CHUNK = 64
 
 
 class Chunk(Mapping[K, V]):
-    """Consecutive entries, sorted by key. Compares by content; the hash is computed once."""
+    """Consecutive entries, sorted by key. Compares by identity."""
 
-    __slots__ = ("_hash", "ordered", "stored")
+    __slots__ = ("ordered", "stored")
 
     def __init__(self, keys: tuple[K, ...], values: tuple[V, ...]) -> None:
         self.ordered = keys
         """The keys, sorted."""
         self.stored = values
         """The values, in the order of the keys."""
-        self._hash: int | None = None
 
     def __getitem__(self, key: K) -> V:
         index = bisect_left(self.ordered, key)
@@ -45,18 +44,7 @@ class Chunk(Mapping[K, V]):
     def __len__(self) -> int:
         return len(self.ordered)
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Chunk) and (self.ordered, self.stored) == (
-            other.ordered,
-            other.stored,
-        )
-
-    def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = hash((self.ordered, self.stored))
-        return self._hash
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def entries(self) -> Iterator[tuple[K, V]]:
         """Return the pairs of key and value."""
@@ -110,9 +98,8 @@ class Table(Mapping[K, V]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Table):
             return NotImplemented
-        return len(self) == len(other) and not any(
-            old is None or new is None or old != new for _, old, new in other.diff(self)
-        )
+        keys, values, other_keys, other_values = _apart(self, other)
+        return keys == other_keys and values == other_values
 
     def __hash__(self) -> int:
         raise TypeError("tables are not hashed")
@@ -130,6 +117,8 @@ class Table(Mapping[K, V]):
 
     def updated(self, new: Mapping[K, V], gone: Collection[K] = ()) -> Table[K, V]:
         """Return a table with the entries ``new`` and without the keys ``gone``."""
+        if not (new or gone):
+            return self
         if not self.chunks:
             return Table(new)
         edits: dict[int, dict[K, V | None]] = {}
@@ -146,7 +135,8 @@ class Table(Mapping[K, V]):
             if index > done:
                 chunks += (*_cut(open_), *self.chunks[done:index])
                 open_ = {}
-            open_ |= self.chunks[index].entries()
+            chunk = self.chunks[index]
+            open_.update(zip(chunk.ordered, chunk.stored, strict=True))
             open_ |= changes
             done = index + 1
         return Table.joined((*chunks, *_cut(open_), *self.chunks[done:]))
@@ -154,14 +144,18 @@ class Table(Mapping[K, V]):
     def diff(self, later: Table[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
         """Yield the key, old and new value of entries whose value is another object in
         ``later``."""
-        mine, others = set(map(id, self.chunks)), set(map(id, later.chunks))
-        before = _entries(chunk for chunk in self.chunks if id(chunk) not in others)
-        after = _entries(chunk for chunk in later.chunks if id(chunk) not in mine)
-        for key, old in before.items():
-            new = after.pop(key, None)
-            if new is not old:
-                yield key, old, new
-        for key, value in after.items():
+        old = _apart(self, later)
+        # Most entries of a changed chunk are the same: they are skipped without a look at each.
+        first = _agreement(*old)
+        keys, values, new_keys, new_values = (each[first:] for each in old)
+        last = _agreement(*map(reversed, (keys, values, new_keys, new_values)))
+        end, new_end = len(keys) - last, len(new_keys) - last
+        new = dict(zip(new_keys[:new_end], new_values[:new_end], strict=True))
+        for key, value in zip(keys[:end], values[:end], strict=True):
+            replacement = new.pop(key, None)
+            if replacement is not value:
+                yield key, value, replacement
+        for key, value in new.items():
             yield key, None, value
 
     def between(self, first: K, end: K) -> Table[K, V]:
@@ -206,6 +200,8 @@ class _Items(ItemsView[K, V]):
 
 def difference(before: Collection[T], after: Collection[T]) -> tuple[list[T], list[T]]:
     """Return the objects of ``after`` that are not in ``before``, and the reverse."""
+    if before is after:
+        return [], []
     if isinstance(before, Values) and isinstance(after, Values):
         changes = [(old, new) for _, old, new in before.table.diff(after.table)]
         return [new for _, new in changes if new is not None], [
@@ -216,8 +212,30 @@ def difference(before: Collection[T], after: Collection[T]) -> tuple[list[T], li
     return added, [old_by_id[identity] for identity in old_by_id.keys() - new_by_id.keys()]
 
 
-def _entries(chunks: Iterable[Chunk[K, V]]) -> dict[K, V]:
-    return {key: value for chunk in chunks for key, value in chunk.entries()}
+_Apart = tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]
+
+
+def _apart(mine: Table[Any, Any], other: Table[Any, Any]) -> _Apart:
+    """Return keys and values of the chunks that two tables do not share, of both tables."""
+    if mine.chunks == other.chunks:
+        return (), (), (), ()
+    shared = {*mine.chunks} & {*other.chunks}
+    keys: list[list[Any]] = [[], []]
+    values: list[list[Any]] = [[], []]
+    for number, chunks in enumerate((mine.chunks, other.chunks)):
+        for chunk in chunks:
+            if chunk not in shared:
+                keys[number] += chunk.ordered
+                values[number] += chunk.stored
+    return keys[0], values[0], keys[1], values[1]
+
+
+def _agreement(
+    keys: Iterable[Any], values: Iterable[Any], keys_2: Iterable[Any], values_2: Iterable[Any]
+) -> int:
+    """Return how many of the first entries are the same: equal keys, identical values."""
+    same = map(and_, map(eq, keys, keys_2), map(is_, values, values_2))
+    return len(list(takewhile(truth, same)))
 
 
 def _cut(entries: Mapping[K, V | None]) -> Iterator[Chunk[K, V]]:

@@ -3,10 +3,13 @@
 - :mod:`~gatehouse.compiler.backends.nginx`: file sets for NGINX.
 - :mod:`~gatehouse.compiler.backends.envoy`: xDS resource sets for Envoy.
 - :mod:`~gatehouse.compiler.backends.nginx_plus`: desired upstreams for the NGINX Plus API.
-- :mod:`~gatehouse.compiler.backends.fragments`: fragments, regenerated only when their inputs
-  change.
+- :mod:`~gatehouse.compiler.backends.configuration`: queries that read the IR of a gateway.
+- :mod:`~gatehouse.compiler.backends.fragments`: results of queries, and the set of all of them.
+- :mod:`~gatehouse.compiler.backends.failures`: what an exception costs.
 - :mod:`~gatehouse.compiler.backends.relying_parties`: authenticator configuration of OpenID
   Connect.
 
-A back end reports what its proxy does not support. Never here: Kubernetes.
+A back end is a set of queries on the engine that front ends run on, too. Its query ``output``
+returns everything that a gateway needs. It reports what its proxy does not support. Never here:
+Kubernetes.
 """

@@ -1,7 +1,7 @@
 """Back end for Envoy: IR to xDS resources.
 
 Reading order:
-- :mod:`generator`: fragments of resources, regenerated when their inputs change; :mod:`fragments`.
+- :mod:`generator`: the query for all resources, and those for clusters and secrets.
 - :mod:`listeners` with :mod:`filter_chains`: ports; :mod:`connection_manager`: HTTP towards
   clients, with :mod:`client_ip`, :mod:`compression` and :mod:`challenges`.
 - :mod:`virtual_hosts`, :mod:`scoped_routes`: virtual hosts; :mod:`routes` with :mod:`route_match`,
@@ -11,7 +11,7 @@ Reading order:
 - :mod:`route_filters`: filters before the action, with :mod:`authentication`, :mod:`ext_authz`,
   :mod:`claim_headers` and :mod:`rate_limits`.
 - :mod:`clusters`, :mod:`secrets` with :mod:`secret_names`.
-- :mod:`l4`: L4 listeners; :mod:`dynamic_clusters`, :mod:`dynamic_cluster_resources`,
+- :mod:`l4`: L4 listeners; :mod:`dynamic_clusters`, :mod:`passthrough`,
   :mod:`proxy_protocol`: connections whose cluster is selected by name.
 - :mod:`kube_apiserver`: kube-apiservers behind a gateway.
 

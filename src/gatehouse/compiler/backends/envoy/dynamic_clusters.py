@@ -7,7 +7,6 @@ controls only the end of the name: the prefix is fixed, so that no other cluster
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -19,7 +18,6 @@ from envoy.extensions.filters.network.tcp_proxy.v3 import tcp_proxy_pb2
 from envoy.type.v3 import percent_pb2
 
 from gatehouse.compiler.backends.envoy import names, quoting
-from gatehouse.compiler.backends.envoy.fragments import ChangeTracker
 from gatehouse.compiler.backends.envoy.protobufs import number, packed
 from gatehouse.compiler.ir import gateway as ir
 
@@ -129,84 +127,3 @@ def set_tcp_keepalive(cluster: Any) -> None:
     keepalive.keepalive_time.CopyFrom(number(KEEPALIVE))
     keepalive.keepalive_interval.CopyFrom(number(KEEPALIVE))
     keepalive.keepalive_probes.CopyFrom(number(KEEPALIVE_PROBES))
-
-
-class DynamicClusterDiff(msgspec.Struct):
-    """Changes of dynamic clusters."""
-
-    fresh: list[DynamicCluster]
-    gone: list[DynamicCluster]
-
-
-class Names:
-    """Hostnames of a TLS port: which have a chain, and which only a dynamic cluster."""
-
-    def __init__(self, port: int) -> None:
-        self._prefix = names.by_name(port)
-        self._tracker: ChangeTracker[ir.L4Host] = ChangeTracker()
-        self._chained_wildcards: dict[str, ir.L4Host] = {}
-        self._wildcards: frozenset[str] = frozenset()
-        self._clusters: dict[str, DynamicCluster] = {}
-        self._chained: dict[str, ir.L4Host] = {}
-        self.chained: tuple[ir.L4Host, ...] = ()
-        """Hosts that have a chain, sorted by hostname."""
-
-    def follow(self, hosts: Collection[ir.L4Host], https: Iterable[str]) -> DynamicClusterDiff:
-        """Update the hostnames. Return the changed dynamic clusters.
-
-        ``https``: hostnames of chains that terminate TLS on the same port. Envoy selects chains
-        first: hostnames covered by a chain with a wildcard need a chain too.
-        """
-        fresh, gone = self._tracker.follow(hosts)
-        for host in gone:
-            self._chained_wildcards.pop(host.hostname, None)
-        for host in fresh:
-            if _is_wildcard(host.hostname) and single_cluster(host) is None:
-                self._chained_wildcards[host.hostname] = host
-        wildcards = frozenset((*self._chained_wildcards, *filter(_is_wildcard, https)))
-        if wildcards != self._wildcards:
-            self._wildcards, fresh = wildcards, list(hosts)
-        before = {host: self._clusters.get(host) for host in _named(fresh, gone)}
-        chained = {host: self._chained.get(host) for host in before}
-        for host in gone:
-            self._drop(host.hostname)
-        for host in fresh:
-            self._drop(host.hostname)
-            self._place(host)
-        if any(self._chained.get(name) is not host for name, host in chained.items()):
-            self.chained = tuple(self._chained[name] for name in sorted(self._chained))
-        after = {name: self._clusters.get(name) for name in before}
-        changes = [(before[name], after[name]) for name in before if before[name] != after[name]]
-        return DynamicClusterDiff(
-            [new for _, new in changes if new is not None],
-            [old for old, _ in changes if old is not None],
-        )
-
-    def _drop(self, hostname: str) -> None:
-        self._chained.pop(hostname, None)
-        self._clusters.pop(hostname, None)
-
-    def _place(self, host: ir.L4Host) -> None:
-        cluster = single_cluster(host)
-        if cluster is None or self._covered(host.hostname):
-            self._chained[host.hostname] = host
-        elif cluster:
-            self._clusters[host.hostname] = DynamicCluster(self._prefix + host.hostname, cluster)
-
-    def _covered(self, hostname: str) -> bool:
-        if not self._wildcards or not hostname:
-            return False
-        labels = hostname.removeprefix("*.").split(".")
-        first = 0 if hostname.startswith("*.") else 1
-        tails = (f"*.{'.'.join(labels[start:])}" for start in range(first, len(labels)))
-        return "" in self._wildcards or any(
-            tail in self._wildcards for tail in tails if tail != hostname
-        )
-
-
-def _named(*several: Iterable[ir.L4Host]) -> dict[str, None]:
-    return {host.hostname: None for hosts in several for host in hosts}
-
-
-def _is_wildcard(hostname: str) -> bool:
-    return not hostname or hostname.startswith("*.")

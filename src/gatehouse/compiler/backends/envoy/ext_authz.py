@@ -30,6 +30,7 @@ from gatehouse.compiler.backends.envoy import (
 from gatehouse.compiler.backends.envoy.protobufs import packed, written
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.failures import InvalidValueError
+from gatehouse.compiler.backends.fragments import Need
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc
@@ -211,14 +212,15 @@ def _own(context: Context, oidc: Oidc) -> list[Any]:
 
 def needed(
     hosts: Iterable[ir.VirtualHost], uses_authenticator: Callable[[ir.Route], bool]
-) -> frozenset[tuple[Oidc | Basic, Origin]]:
-    """Return the filters that need an authenticator, each with a route that uses it."""
-    return frozenset(
+) -> frozenset[Need]:
+    """Return the filters that need an authenticator, each with an object that uses it."""
+    used = {
         (route.authentication, route.origin.whole)
         for host in hosts
         for route in host.routes
         if isinstance(route.authentication, Oidc | Basic) and uses_authenticator(route)
-    )
+    }
+    return frozenset((use[0].filter, repr(use), use) for use in used)
 
 
 def resources(

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import groupby
 
 import msgspec
 
+from gatehouse.compiler.backends.configuration import HostKey, virtual_hosts
 from gatehouse.compiler.ir import http as ir
+from gatehouse.incremental.grouping import Grouping, group_by
+from gatehouse.incremental.query import Ask
+from gatehouse.incremental.table import Table
+
+Group = tuple[int, str, tuple[str, ...]]
+"""Port, hostname of the Gateway listener, certificates."""
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -20,38 +29,45 @@ class Chain(msgspec.Struct, frozen=True):
     """Distinguishes chains of one listener."""
 
 
-class Chains:
-    """Hostnames of a port, grouped by listener and certificates."""
+def chains(ask: Ask, which: tuple[str, int]) -> tuple[Chain, ...]:
+    """Return the chains of a port: one per Gateway listener, if all its hostnames have the same
+    certificates. ``which``: gateway and port."""
+    gateway, port = which
+    groups = ask(_groups, gateway).between((port, "", ()), (port + 1, "", ()))
+    result = []
+    for listener, entries in groupby(groups.items(), lambda entry: entry[0][1]):
+        # The hostname of the listener covers all hostnames with its certificates.
+        ordered = sorted((*order, group) for group, order in entries)
+        for number, (_, _, group) in enumerate(ordered):
+            hostnames: tuple[str, ...] = (listener,)
+            if number:
+                members = ask.entry(_members, gateway, group) or ()
+                hostnames = tuple(hostname for _, hostname in members)
+            result.append(Chain(listener, group[2], hostnames, number))
+    return tuple(result)
 
-    def __init__(self) -> None:
-        self._names: dict[str, dict[tuple[str, ...], set[str]]] = {}
 
-    @property
-    def listeners(self) -> set[str]:
-        """Hostnames of the Gateway listeners that any hostname belongs to."""
-        return set(self._names)
+def _groups(ask: Ask, gateway: str) -> Table[Group, tuple[bool, str]]:
+    return ask(_grouped, gateway).groups
 
-    def follow(self, fresh: Iterable[ir.VirtualHost], gone: Iterable[ir.VirtualHost]) -> None:
-        """Add and remove hosts."""
-        for host in gone:
-            groups = self._names[host.listener]
-            groups[host.certificates].remove(host.hostname)
-            if not groups[host.certificates]:
-                del groups[host.certificates]
-            if not groups:
-                del self._names[host.listener]
-        for host in fresh:
-            groups = self._names.setdefault(host.listener, {})
-            groups.setdefault(host.certificates, set()).add(host.hostname)
 
-    def all(self) -> tuple[Chain, ...]:
-        """Return the chains: one per Gateway listener, if all its hostnames have the same
-        certificates."""
-        chains = []
-        for name, groups in sorted(self._names.items()):
-            # The hostname of the listener covers all hostnames with its certificates.
-            ordered = [(name not in group, min(group), each) for each, group in groups.items()]
-            for number, (_, _, certificates) in enumerate(sorted(ordered)):
-                hostnames = tuple(sorted(groups[certificates])) if number else (name,)
-                chains.append(Chain(name, certificates, hostnames, number))
-        return tuple(chains)
+def _members(ask: Ask, gateway: str) -> Table[Group, tuple[HostKey, ...]]:
+    return ask(_grouped, gateway).members
+
+
+def _grouped(
+    ask: Ask, gateway: str
+) -> Grouping[None, HostKey, ir.VirtualHost, Group, tuple[bool, str]]:
+    return group_by(ask.last(), ask(virtual_hosts, gateway), _group_of, _order, None)
+
+
+def _group_of(_: None, key: HostKey, host: ir.VirtualHost) -> Iterable[Group]:
+    return [(key[0], host.listener, host.certificates)]
+
+
+def _order(_: None, group: Group, keys: tuple[HostKey, ...]) -> tuple[bool, str]:
+    """Return the sort key of a group: whether it lacks the listener's own hostname, and its first
+    hostname."""
+    own = (group[0], group[1])
+    index = bisect_left(keys, own)
+    return keys[index : index + 1] != (own,), keys[0][1]

@@ -8,7 +8,7 @@ routes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -16,23 +16,33 @@ from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2, udp_listener_config_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 
+from gatehouse.compiler.backends.configuration import ClusterReferences, Clusters, configuration
 from gatehouse.compiler.backends.envoy import (
     client_ip,
     connection_manager,
     dynamic_clusters,
     l4,
     names,
+    passthrough,
     proxy_protocol,
     quoting,
     secrets,
 )
-from gatehouse.compiler.backends.envoy.filter_chains import Chain, Chains
+from gatehouse.compiler.backends.envoy.filter_chains import Chain, chains
 from gatehouse.compiler.backends.envoy.protobufs import address, packed, written
+from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.fragments import Fragment, failed
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.settings import DataPlaneSettings
+from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import Origin, of_port
 from gatehouse.dataplane.xds.resources import LISTENER, Resource
+from gatehouse.incremental.query import Ask
+from gatehouse.incremental.table import Table
+
+PortKey = tuple[str, int]
+"""Family (``tcp`` or ``udp``) and number of a port."""
 
 _INSPECTOR = "envoy.filters.listener.tls_inspector"
 
@@ -61,46 +71,63 @@ class Port(msgspec.Struct, frozen=True):
         return "udp" if udp else "tcp"
 
 
-def ports(
-    gateway: ir.Gateway,
-    chains: Mapping[int, Chains],
-    passing: Callable[[ir.L4Listener, tuple[Chain, ...]], tuple[ir.L4Host, ...]],
-    entrance: Callable[[ir.ProxyProtocolListener], proxy_protocol.ProxyProtocolInputs],
-) -> Iterator[Port]:
-    """Yield the ports of a gateway. TLS listeners may share theirs with HTTPS listeners.
+def ports(ask: Ask, gateway: str) -> Table[PortKey, Port]:
+    """Return the ports of a gateway. TLS listeners may share theirs with HTTPS listeners."""
+    return Table(((port.family, port.number), port) for port in _ports(ask, gateway))
 
-    ``passing`` returns the hosts of a TLS listener that need a chain, given the HTTPS chains of the
-    port. ``entrance`` returns the inputs of a PROXY protocol port.
-    """
-    tls = {each.port: each for each in gateway.streams if each.protocol == "TLS"}
+
+def _ports(ask: Ask, gateway: str) -> Iterator[Port]:
+    found = configuration(ask, gateway)
+    tls = {each.port: each for each in found.streams if each.protocol == "TLS"}
 
     def of(number: int, **more: Any) -> Port:
-        origin = of_port(gateway.name, number)
-        port = Port(origin, number, gateway.bind_address, gateway.edge, **more)
+        port = Port(of_port(gateway, number), number, found.bind_address, found.edge, **more)
         listener = tls.pop(number, None)
         if listener is None:
             return port
+        hosts = ask(passthrough.chained_hosts, (gateway, number))
         return msgspec.structs.replace(
             port,
-            streams=(ir.L4Listener(number, "TLS", passing(listener, port.chains)),),
-            passthrough=any(not host.certificates for host in listener.hosts),
+            streams=(ir.L4Listener(number, "TLS", hosts),),
+            passthrough=ask(passthrough.passes, (gateway, number)),
         )
 
-    for each in gateway.listeners:
+    for each in found.listeners:
         yield of(
             each.port,
             plain=each.protocol == "HTTP",
-            chains=chains[each.port].all() if each.protocol == "HTTPS" else (),
+            chains=ask(chains, (gateway, each.port)) if each.protocol == "HTTPS" else (),
             client_validation=each.client_validation,
         )
-    for stream in gateway.streams:
+    for stream in found.streams:
         if stream.protocol != "TLS":
-            origin = of_port(gateway.name, stream.port)
-            yield Port(origin, stream.port, gateway.bind_address, gateway.edge, streams=(stream,))
+            yield of(stream.port, streams=(stream,))
         elif stream.port in tls:
             yield of(stream.port)
-    for tunnel in gateway.tunnels:
-        yield of(tunnel.port, tunnel=entrance(tunnel))
+    for tunnel in found.tunnels:
+        yield of(tunnel.port, tunnel=ask(proxy_protocol.inputs, (gateway, tunnel.port)))
+
+
+def resources(ask: Ask, gateway: str) -> Table[PortKey, Fragment[Resource]]:
+    """Return the listeners of all ports."""
+    return ask.map_keys(_resources, ports, gateway, failed)
+
+
+def _resources(ask: Ask, which: tuple[str, PortKey]) -> Fragment[Resource] | None:
+    gateway, key = which
+    port = ask.entry(ports, gateway, key)
+    if port is None:
+        return None
+    # UDP uses the endpoints of several clusters; others depend on cluster names only.
+    udp = port.family == "udp"
+    known = Clusters(ask, gateway) if udp else ClusterReferences(ask, gateway)
+    try:
+        result = [listener(port, known)]
+        if udp:
+            result += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
+    except Exception as error:
+        return Fragment((), (Unsupported(port.origin, reason(error)),))
+    return Fragment(tuple(result))
 
 
 def listener(port: Port, clusters: Mapping[str, http.Cluster]) -> Resource:

@@ -7,20 +7,30 @@ never a destination.
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
 
+from gatehouse.compiler.backends.configuration import configuration
 from gatehouse.compiler.backends.envoy import client_ip, dynamic_clusters, names, quoting
-from gatehouse.compiler.backends.envoy.fragments import ChangeTracker
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir
+from gatehouse.incremental.grouping import (
+    Derived,
+    Grouping,
+    Keyed,
+    by_key,
+    derive,
+    group_by,
+    presence,
+)
+from gatehouse.incremental.query import Ask
+from gatehouse.incremental.table import Table
 
 PROXY_HEADER_TIMEOUT_SECONDS = 5.0
 """Timeout of the PROXY header in seconds."""
@@ -40,38 +50,55 @@ class ProxyProtocolInputs(msgspec.Struct, frozen=True):
     restricted: tuple[RestrictedAddress, ...]
 
 
-class Destinations:
-    """Destinations of a port."""
+def destinations(ask: Ask, which: tuple[str, int]) -> Table[str, ir.Destination]:
+    """Return the destinations of a port by address. ``which``: gateway and port."""
+    return ask(_destinations, which).table
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._tracker: ChangeTracker[ir.Destination] = ChangeTracker()
-        self._restricted: set[RestrictedAddress] = set()
 
-    def follow(
-        self, destinations: Collection[ir.Destination]
-    ) -> dynamic_clusters.DynamicClusterDiff:
-        """Update the destinations. Return the changed dynamic clusters."""
-        fresh, gone = self._tracker.follow(destinations)
-        self._restricted -= {RestrictedAddress(each.address, each.sources) for each in gone}
-        self._restricted |= {
-            RestrictedAddress(each.address, each.sources) for each in fresh if each.sources
-        }
-        return dynamic_clusters.DynamicClusterDiff(
-            list(self._dynamic_clusters(fresh)), list(self._dynamic_clusters(gone))
-        )
+def _destinations(ask: Ask, which: tuple[str, int]) -> Keyed[int, str, ir.Destination]:
+    gateway, port = which
+    tunnels = configuration(ask, gateway).tunnels
+    found = next((each.destinations for each in tunnels if each.port == port), ())
+    return by_key(ask.last(), {port: found}, _key)
 
-    def _dynamic_clusters(
-        self, destinations: list[ir.Destination]
-    ) -> Iterator[dynamic_clusters.DynamicCluster]:
-        for target in destinations:
-            # An invalid address cannot be a destination.
-            with contextlib.suppress(InvalidValueError):
-                yield destination(self._port, target)
 
-    def entrance(self, proxies: tuple[str, ...]) -> ProxyProtocolInputs:
-        """Return the inputs of the port's listener."""
-        return ProxyProtocolInputs(proxies, tuple(sorted(self._restricted)))
+def _key(_: int, destination: ir.Destination) -> str:
+    return f"{destination.address} {destination.port}"
+
+
+def inputs(ask: Ask, which: tuple[str, int]) -> ProxyProtocolInputs:
+    """Return the inputs of a port's listener."""
+    gateway, port = which
+    tunnels = configuration(ask, gateway).tunnels
+    proxies = next((each.proxies for each in tunnels if each.port == port), ())
+    return ProxyProtocolInputs(proxies, tuple(ask(_restricted, which).groups))
+
+
+def _restricted(
+    ask: Ask, which: tuple[str, int]
+) -> Grouping[None, str, ir.Destination, RestrictedAddress, bool]:
+    return group_by(ask.last(), ask(destinations, which), _restriction, presence, None)
+
+
+def _restriction(_: None, __: str, each: ir.Destination) -> Iterable[RestrictedAddress]:
+    return [RestrictedAddress(each.address, each.sources)] if each.sources else []
+
+
+def clusters_of_destinations(
+    ask: Ask, which: tuple[str, int]
+) -> Derived[int, str, ir.Destination, dynamic_clusters.DynamicCluster]:
+    """Return the dynamic clusters of a port's destinations. ``which``: gateway and port."""
+    return derive(ask.last(), ask(destinations, which), _dynamic_cluster, which[1])
+
+
+def _dynamic_cluster(
+    port: int, _: str, target: ir.Destination
+) -> dynamic_clusters.DynamicCluster | None:
+    try:
+        return destination(port, target)
+    except InvalidValueError:
+        # An invalid address cannot be a destination.
+        return None
 
 
 def destination(port: int, source: ir.Destination) -> dynamic_clusters.DynamicCluster:

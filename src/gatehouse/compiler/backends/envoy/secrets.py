@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from envoy.config.core.v3 import base_pb2
@@ -46,17 +46,21 @@ def trust(name: str, bundle: ir.TrustBundle | None, *, optional: bool = False) -
     )
 
 
-def of_cluster(cluster: http.Cluster, gateway: ir.Gateway) -> Iterator[Resource]:
+def of_cluster(
+    cluster: http.Cluster,
+    certificates: Mapping[str, ir.Certificate],
+    bundles: Mapping[str, ir.TrustBundle],
+) -> Iterator[Resource]:
     """Yield the client certificate and the CA certificates of a cluster."""
     tls = cluster.tls
     if tls is None:
         return
-    for client_certificate in gateway.certificates if tls.certificate else ():
-        if client_certificate.name == tls.certificate:
-            yield certificate(names.backend_certificate(cluster.name), client_certificate)
-    for bundle in gateway.trust if tls.trust else ():
-        if bundle.name == tls.trust:
-            yield trust(names.backend_trust(cluster.name), bundle)
+    client_certificate = certificates.get(tls.certificate)
+    if client_certificate is not None:
+        yield certificate(names.backend_certificate(cluster.name), client_certificate)
+    bundle = bundles.get(tls.trust)
+    if bundle is not None:
+        yield trust(names.backend_trust(cluster.name), bundle)
 
 
 def secret_config(name: str) -> Any:

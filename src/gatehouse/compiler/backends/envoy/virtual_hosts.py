@@ -1,128 +1,185 @@
-"""Virtual hosts of a port: their scopes, and which of them a change makes stale."""
+"""Queries for the scopes of virtual hosts: one per exact hostname, one for all others of a
+listener."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
 
+import msgspec
+
+from gatehouse.compiler.backends.configuration import (
+    ClusterReferences,
+    Entries,
+    HostKey,
+    capabilities,
+    configuration,
+    of_port,
+    secret_files,
+    virtual_hosts,
+)
 from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, scoped_routes
-from gatehouse.compiler.backends.envoy.filter_chains import Chains
-from gatehouse.compiler.backends.envoy.fragments import ChangeTracker, Fragment, Fragments
 from gatehouse.compiler.backends.envoy.route_context import Context
-from gatehouse.compiler.backends.envoy.routes import cluster_names
+from gatehouse.compiler.backends.fragments import Fragment, Need, failed
 from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.xds.resources import Resource
+from gatehouse.incremental.grouping import Grouping, group_by, presence
+from gatehouse.incremental.query import Ask
+from gatehouse.incremental.table import Table
+
+Hosts = Grouping[frozenset[int], HostKey, ir.VirtualHost, HostKey, bool]
+"""Virtual hosts by port and listener; the listener is empty on ports that do not separate them."""
 
 
-class Hosts:
-    """Virtual hosts of a port: one scope per exact hostname, one for all others of a listener."""
+class HttpPort(msgspec.Struct, frozen=True):
+    """Properties that all virtual hosts of a port share."""
 
-    def __init__(self, fragments: Fragments, port: int, *, per_listener: bool) -> None:
-        """``per_listener``: hostnames belong to the listener selected by SNI, and are looked up per
-        listener."""
-        self._fragments = fragments
-        self._port = port
-        self.per_listener = per_listener
-        self._tracker: ChangeTracker[ir.VirtualHost] = ChangeTracker()
-        self._exact: dict[str, ir.VirtualHost] = {}
-        self._inexact: dict[str, dict[str, ir.VirtualHost]] = {}
-        """Hosts without an exact hostname, by listener (if ``per_listener``) and hostname."""
-        self._wide_keys: set[str] = set()
-        self.chains = Chains()
-
-    def plan(
-        self, hosts: Collection[ir.VirtualHost], context: Context, stale: set[str]
-    ) -> tuple[list[ir.VirtualHost], list[ir.VirtualHost]]:
-        """Plan the virtual hosts of the port. Return the added and the removed ones.
-
-        ``stale``: keys of fragments that depend on changed cluster properties.
-        """
-        fresh, gone = self._tracker.follow(hosts)
-        if not (fresh or gone or stale):
-            return fresh, gone
-        self.chains.follow(fresh, gone)
-        new = {self._key(host): host for host in fresh if _is_exact(host)}
-        for host in gone:
-            key = self._key(host)
-            if not _is_exact(host):
-                del self._inexact[self._listener(host)][host.hostname]
-            elif key not in new:
-                self._fragments.drop(key)
-                del self._exact[key]
-        for host in fresh:
-            if not _is_exact(host):
-                self._inexact.setdefault(self._listener(host), {})[host.hostname] = host
-        self._exact |= new
-        outdated = {key: self._exact[key] for key in stale if key in self._exact}
-        for key, host in (outdated | new).items():
-            scope = scoped_routes.exact(key.removeprefix("scope/"), host, context)
-            self._fragments.put(key, _fragment(scope, [host], context))
-        self._plan_wide(context, stale)
-        return fresh, gone
-
-    def drop(self) -> list[ir.VirtualHost]:
-        """Remove all fragments. Return the hosts that were there."""
-        for key in (*self._exact, *self._wide_keys):
-            self._fragments.drop(key)
-        return self._tracker.follow(())[1]
-
-    def _plan_wide(self, context: Context, stale: set[str]) -> None:
-        listeners = {name if self.per_listener else "" for name in self.chains.listeners}
-        before, self._wide_keys = self._wide_keys, set()
-        for listener in listeners:
-            others = [host for _, host in sorted(self._inexact.get(listener, {}).items())]
-            name = names.scope(self._port, listener, names.WIDE)
-            key = f"scope/{name}"
-            self._wide_keys.add(key)
-            elsewhere = tuple(sorted(listeners - {listener}))
-            inputs = (elsewhere, tuple(map(_Same, others)))
-            known = self._fragments.get(key)
-            if known is None or known.inputs != inputs or key in stale:
-                scope = scoped_routes.wide(name, others, elsewhere, context)
-                self._fragments.put(key, _fragment(scope, others, context, inputs))
-        for key in before - self._wide_keys:
-            self._fragments.drop(key)
-
-    def _listener(self, host: ir.VirtualHost) -> str:
-        return host.listener if self.per_listener else ""
-
-    def _key(self, host: ir.VirtualHost) -> str:
-        return f"scope/{names.scope(self._port, self._listener(host), host.hostname)}"
+    scheme: str
+    per_listener: bool
+    """True: hostnames belong to the listener selected by SNI, and are looked up per listener."""
 
 
-class _Same:
-    """Compares by object identity."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
-def _fragment(
-    scope: scoped_routes.Scope,
-    hosts: Sequence[ir.VirtualHost],
-    context: Context,
-    inputs: tuple[Any, ...] = (),
-) -> Fragment:
-    needs = ext_authz.needed(hosts, partial(authentication.uses_authenticator, context))
-    return Fragment((scope.resource,), scope.unsupported, uses(hosts), inputs, needs)
-
-
-def uses(hosts: Iterable[ir.VirtualHost]) -> frozenset[str]:
-    """Return the clusters that virtual hosts name."""
-    return frozenset(
-        name
-        for host in hosts
-        for route in host.routes
-        if isinstance(route.action, ir.Forward)
-        for name in cluster_names(route.action)
+def http_ports(ask: Ask, gateway: str) -> Table[int, HttpPort]:
+    """Return the HTTP and HTTPS ports of a gateway."""
+    found = configuration(ask, gateway)
+    return Table(
+        (
+            listener.port,
+            HttpPort(
+                "https" if listener.protocol == "HTTPS" else "http",
+                found.edge.sni_host_validation and listener.protocol == "HTTPS",
+            ),
+        )
+        for listener in found.listeners
     )
 
 
-def _is_exact(host: ir.VirtualHost) -> bool:
-    return bool(host.hostname) and not host.hostname.startswith("*")
+def exact_scopes(ask: Ask, gateway: str) -> Table[HostKey, Fragment[Resource]]:
+    """Return the scopes of all exact hostnames."""
+    return ask.map_keys(_exact_scope, virtual_hosts, gateway, failed)
+
+
+def _exact_scope(ask: Ask, which: tuple[str, HostKey]) -> Fragment[Resource] | None:
+    gateway, (number, hostname) = which
+    host = ask.entry(virtual_hosts, gateway, (number, hostname))
+    port = ask.entry(http_ports, gateway, number)
+    if host is None or port is None or not _is_exact(hostname):
+        return None
+    name = names.scope(number, host.listener if port.per_listener else "", hostname)
+    context = _context(ask, gateway, port)
+    return _fragment(scoped_routes.exact(name, host, context), [host], context)
+
+
+def wide_scopes(ask: Ask, gateway: str) -> Table[HostKey, Fragment[Resource]]:
+    """Return the scopes of all other hostnames, by port and listener."""
+    return ask.map_keys(_wide_scope, _listeners, gateway, failed)
+
+
+def _wide_scope(ask: Ask, which: tuple[str, HostKey]) -> Fragment[Resource] | None:
+    gateway, (number, listener) = which
+    port = ask.entry(http_ports, gateway, number)
+    if port is None:
+        return None
+    keys = ask.entry(_inexact_hostnames, gateway, (number, listener)) or ()
+    found = (ask.entry(virtual_hosts, gateway, key) for key in keys)
+    hosts = [host for host in found if host is not None]
+    elsewhere = [name for name in ask(_listeners_of_port, (gateway, number)) if name != listener]
+    name = names.scope(number, listener, names.WIDE)
+    context = _context(ask, gateway, port)
+    return _fragment(scoped_routes.wide(name, hosts, elsewhere, context), hosts, context)
+
+
+def _listeners(ask: Ask, gateway: str) -> Table[HostKey, bool]:
+    """Return the listeners that have virtual hosts, by port and hostname."""
+    return ask(_by_listener, gateway).groups
+
+
+def _by_listener(ask: Ask, gateway: str) -> Hosts:
+    ports = ask(_separated_ports, gateway)
+    return group_by(ask.last(), ask(virtual_hosts, gateway), _listener_of, presence, ports)
+
+
+def _listeners_of_port(ask: Ask, which: tuple[str, int]) -> tuple[str, ...]:
+    gateway, port = which
+    return tuple(listener for _, listener in of_port(ask(_listeners, gateway), port))
+
+
+def _inexact_hostnames(ask: Ask, gateway: str) -> Table[HostKey, tuple[HostKey, ...]]:
+    """Return the virtual hosts without an exact hostname, by port and listener."""
+    return ask(_inexact_by_listener, gateway).members
+
+
+def _inexact_by_listener(ask: Ask, gateway: str) -> Hosts:
+    ports = ask(_separated_ports, gateway)
+    return group_by(ask.last(), ask(virtual_hosts, gateway), _inexact_listener_of, presence, ports)
+
+
+def _separated_ports(ask: Ask, gateway: str) -> frozenset[int]:
+    """Return the ports that separate the hostnames of their listeners."""
+    ports = ask(http_ports, gateway).items()
+    return frozenset(number for number, port in ports if port.per_listener)
+
+
+def _listener_of(
+    separated: frozenset[int], key: HostKey, host: ir.VirtualHost
+) -> Iterable[HostKey]:
+    return [(key[0], host.listener if key[0] in separated else "")]
+
+
+def _inexact_listener_of(
+    separated: frozenset[int], key: HostKey, host: ir.VirtualHost
+) -> Iterable[HostKey]:
+    return [] if _is_exact(host.hostname) else _listener_of(separated, key, host)
+
+
+def _is_exact(hostname: str) -> bool:
+    return bool(hostname) and not hostname.startswith("*")
+
+
+def _context(ask: Ask, gateway: str, port: HttpPort) -> Context:
+    secrets = Entries(ask, secret_files, gateway)
+    references = ClusterReferences(ask, gateway)
+    return Context(references, secrets, ask(capabilities, gateway), port.scheme)
+
+
+def _fragment(
+    scope: scoped_routes.Scope, hosts: Sequence[ir.VirtualHost], context: Context
+) -> Fragment[Resource]:
+    needs = ext_authz.needed(hosts, partial(authentication.uses_authenticator, context))
+    return Fragment((scope.resource,), scope.unsupported, needs)
+
+
+def needs(ask: Ask, gateway: str) -> Table[Need, bool]:
+    """Return the filters that need an authenticator, each with an object that uses it."""
+    exact, wide = ask(_needs_of_exact, gateway), ask(_needs_of_wide, gateway)
+    return exact.groups.updated(wide.groups)
+
+
+def _needs_of_exact(
+    ask: Ask, gateway: str
+) -> Grouping[None, HostKey, Fragment[Resource], Need, bool]:
+    return group_by(ask.last(), ask(exact_scopes, gateway), _needs_of, presence, None)
+
+
+def _needs_of_wide(
+    ask: Ask, gateway: str
+) -> Grouping[None, HostKey, Fragment[Resource], Need, bool]:
+    return group_by(ask.last(), ask(wide_scopes, gateway), _needs_of, presence, None)
+
+
+def _needs_of(_: None, __: HostKey, fragment: Fragment[Resource]) -> Iterable[Need]:
+    return fragment.needs
+
+
+def snippet_origins(ask: Ask, gateway: str) -> Table[Origin, bool]:
+    """Return the origins of the snippets of all virtual hosts."""
+    return ask(_by_snippet, gateway).groups
+
+
+def _by_snippet(ask: Ask, gateway: str) -> Grouping[None, HostKey, ir.VirtualHost, Origin, bool]:
+    return group_by(ask.last(), ask(virtual_hosts, gateway), _snippets_of, presence, None)
+
+
+def _snippets_of(_: None, __: HostKey, host: ir.VirtualHost) -> Iterable[Origin]:
+    return (snippet.origin for snippet in host.snippets)

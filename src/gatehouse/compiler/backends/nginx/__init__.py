@@ -1,9 +1,8 @@
 """Back end for NGINX: IR to files under ``gatehouse/`` of its configuration directory.
 
 Reading order:
-- :mod:`generator`: fragments of files, regenerated when their inputs change; :mod:`fragments`,
-  :mod:`cluster_index`.
-- :mod:`virtual_hosts`: the virtual hosts of a port; :mod:`servers`: one ``server`` block;
+- :mod:`generator`: the query for all files, and those for clusters, credentials and common files.
+- :mod:`virtual_hosts`: queries for virtual hosts; :mod:`servers`: one ``server`` block;
   :mod:`locations`: paths to routes.
 - :mod:`match_conditions`, :mod:`decision_plan`, :mod:`map_chains`: selection among routes of a
   path, as nested maps.
@@ -15,7 +14,7 @@ Reading order:
 - :mod:`upstreams`, :mod:`weighted_upstreams`, :mod:`tls_connectors`: clusters.
 - :mod:`http_conf`, :mod:`outer_contexts`, :mod:`data_plane_settings`, :mod:`usage_reporting`,
   :mod:`snippets`: contexts around the servers.
-- :mod:`stream`: L4 listeners.
+- :mod:`l4_listeners`: queries for L4 listeners; :mod:`stream`: one of them.
 - :mod:`tracing`: from an error message of NGINX to the objects that it is about.
 
 Only :mod:`directives` writes text, only :mod:`quoting` (with :mod:`regex`) escapes values, only

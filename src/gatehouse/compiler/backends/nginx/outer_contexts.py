@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.fragments import Fragment
 from gatehouse.compiler.backends.nginx import names, snippets, usage_reporting
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import write
-from gatehouse.compiler.backends.nginx.fragments import Fragment
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.file_set import File
 from gatehouse.dataplane.origin import of_gateway
 
 
-def fragment(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> Fragment:
+def fragment(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> Fragment[File]:
     """Return the files of the contexts around all servers."""
     unsupported: list[Unsupported] = []
     main = _texts(gateway, "main", unsupported)

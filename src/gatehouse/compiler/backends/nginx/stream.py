@@ -7,7 +7,7 @@ with an unknown hostname are closed without a response.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -194,10 +194,10 @@ def used(listener: ir.L4Listener, clusters: Clusters) -> list[Cluster]:
     return [cluster for cluster in candidates if cluster is not None]
 
 
-def upstreams(gateway: ir.Gateway, clusters: Clusters) -> dict[str, Shares]:
-    """Return the upstreams of all L4 listeners, by name."""
+def upstreams(listeners: Iterable[ir.L4Listener], clusters: Clusters) -> dict[str, Shares]:
+    """Return the upstreams of L4 listeners, by name."""
     by_name: dict[str, Shares] = {}
-    for listener in gateway.streams:
+    for listener in listeners:
         for host in listener.hosts:
             served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
             for backend in served:

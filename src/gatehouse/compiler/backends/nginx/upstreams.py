@@ -54,6 +54,13 @@ def upstream(capabilities: Capabilities, name: str, shares: Shares, *, by: str =
     return write([block("upstream", (quoting.word(name),), inner)])
 
 
+def files(capabilities: Capabilities, name: str, shares: Shares, by: str = "") -> tuple[File, ...]:
+    """Return the files of an upstream; arguments as of :func:`upstream`."""
+    text = upstream(capabilities, name, shares, by=by)
+    endpoints = endpoints_files(capabilities, name, shares)
+    return (File.make(names.upstream_file(name), text), *endpoints)
+
+
 def stream_upstream(capabilities: Capabilities, name: str, shares: Shares) -> str:
     """Write an upstream of L4 listeners (round robin)."""
     memory = _memory(capabilities, name, shares, names.STREAM_ZONE)

@@ -1,148 +1,182 @@
-"""Virtual hosts of a port: which of them are stale, and what they need beside them."""
+"""Queries for the files of virtual hosts, and for what virtual hosts need beside them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from gatehouse.compiler.backends.configuration import (
+    ClusterReferences,
+    Clusters,
+    HostKey,
+    capabilities,
+    configuration,
+    of_port,
+    virtual_hosts,
+)
+from gatehouse.compiler.backends.fragments import Fragment, Need, failed
 from gatehouse.compiler.backends.nginx import (
     names,
     rate_limits,
     session_persistence,
+    upstreams,
     weighted_upstreams,
 )
 from gatehouse.compiler.backends.nginx.directives import Directive
-from gatehouse.compiler.backends.nginx.fragments import (
-    ChangeTracker,
-    Fragment,
-    Fragments,
-    properties_key,
-)
-from gatehouse.compiler.backends.nginx.proxy_pass import cluster_names
+from gatehouse.compiler.backends.nginx.l4_listeners import internal_ports
 from gatehouse.compiler.backends.nginx.route_context import Context
-from gatehouse.compiler.backends.nginx.servers import Port, names_by_sni, server
+from gatehouse.compiler.backends.nginx.servers import Port, default_server, names_by_sni, server
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.file_set import File
+from gatehouse.incremental.grouping import Grouping, group_by, presence
+from gatehouse.incremental.query import Ask
+from gatehouse.incremental.table import Table
+
+UPSTREAM, RATE_LIMIT_ZONE, RELYING_PARTY = "upstream", "rate limit zone", "relying party"
+"""Kinds of needs."""
 
 
-class Common(msgspec.Struct, frozen=True):
+class SharedUpstream(msgspec.Struct, frozen=True):
     """An upstream that routes of any virtual host may need."""
 
-    name: str
     shares: tuple[tuple[str, int], ...]
     """Names of clusters, with their weights."""
     by: str = ""
     """The variable that selects the endpoint."""
 
 
-Need = Directive | Common | Oidc
-"""A rate limit zone, an upstream, or a relying party of an authenticator."""
-
-
-class Hosts:
-    """The virtual hosts of a port."""
-
-    def __init__(self, fragments: Fragments, port: Port) -> None:
-        self._fragments = fragments
-        self.port = port
-        self._tracker: ChangeTracker[ir.VirtualHost] = ChangeTracker()
-        self._hosts: dict[str, ir.VirtualHost] = {}
-        """By fragment key."""
-        self._listeners: Counter[str] = Counter()
-        self._names: tuple[str, ...] | None = None
-        self._sni: Directive | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The hostnames, sorted."""
-        if self._names is None:
-            self._names = tuple(sorted(host.hostname for host in self._hosts.values()))
-        return self._names
-
-    @property
-    def sni(self) -> Directive:
-        """Map from SNI to the listener that it belongs to."""
-        if self._sni is None:
-            self._sni = names_by_sni(self.port, self._listeners)
-        return self._sni
-
-    @property
-    def has_default(self) -> bool:
-        """Return whether there is a virtual host for all other hostnames."""
-        return self._key("") in self._hosts
-
-    def plan(self, hosts: Collection[ir.VirtualHost], context: Context, stale: Set[str]) -> None:
-        """Plan the virtual hosts of the port; ``stale``: keys of fragments to regenerate."""
-        added, removed = self._tracker.follow(hosts)
-        new = {self._key(host.hostname): host for host in added}
-        dropped = {self._key(host.hostname) for host in removed} - new.keys()
-        for key in dropped:
-            self._fragments.drop(key)
-            del self._hosts[key]
-        if dropped or new.keys() - self._hosts.keys():
-            self._names = None
-        self._count(added, removed)
-        self._hosts |= new
-        outdated = {key: self._hosts[key] for key in stale if key in self._hosts}
-        for key, host in (outdated | new).items():
-            self._fragments.put(key, self._fragment(host, context))
-
-    def drop(self) -> None:
-        """Remove all fragments."""
-        for key in self._hosts:
-            self._fragments.drop(key)
-
-    def _count(self, fresh: Iterable[ir.VirtualHost], gone: Iterable[ir.VirtualHost]) -> None:
-        before = +self._listeners
-        self._listeners.update(host.listener for host in fresh)
-        self._listeners.subtract(host.listener for host in gone)
-        self._listeners = +self._listeners
-        if before.keys() != self._listeners.keys():
-            self._sni = None
-
-    def _key(self, hostname: str) -> str:
-        return f"host/{self.port.number:05}/{hostname}"
-
-    def _fragment(self, host: ir.VirtualHost, context: Context) -> Fragment:
-        served = msgspec.structs.replace(
-            context,
-            scope=f"{self.port.number}/{host.hostname}",
-            client=host.settings.client,
-            removed_headers=self.port.edge.removed_headers,
+def ports(ask: Ask, gateway: str) -> Table[int, Port]:
+    """Return the HTTP and HTTPS ports of a gateway."""
+    found = configuration(ask, gateway)
+    inside = internal_ports(found)
+    return Table(
+        (
+            listener.port,
+            Port(
+                listener.port,
+                listener.protocol,
+                found.bind_address,
+                inside.get(listener.port, 0),
+                listener.client_validation,
+                found.edge,
+            ),
         )
-        generated = server(self.port, host, served)
-        file = File.make(names.server_file(self.port.number, host.hostname), generated.text)
-        uses = frozenset(
-            properties_key(name) for _, each in _forwards(host) for name in cluster_names(each)
-        )
-        return Fragment(
-            (file,), generated.unsupported, uses, needs=frozenset(_needs(host, context))
-        )
+        for listener in found.listeners
+    )
 
 
-def _forwards(host: ir.VirtualHost) -> Iterator[tuple[str, ir.Forward]]:
-    """Yield the name and action of every route that forwards."""
-    for route in host.routes:
-        if isinstance(route.action, ir.Forward):
-            yield route.name, route.action
+def server_files(ask: Ask, gateway: str) -> Table[HostKey, Fragment[File]]:
+    """Return the files of all virtual hosts."""
+    return ask.map_keys(_server_file, virtual_hosts, gateway, failed)
+
+
+def _server_file(ask: Ask, which: tuple[str, HostKey]) -> Fragment[File] | None:
+    gateway, (number, hostname) = which
+    host = ask.entry(virtual_hosts, gateway, (number, hostname))
+    port = ask.entry(ports, gateway, number)
+    if host is None or port is None:
+        return None
+    context = Context(
+        f"{number}/{hostname}",
+        ClusterReferences(ask, gateway),
+        ask(capabilities, gateway),
+        host.settings.client,
+        port.edge.removed_headers,
+    )
+    generated = server(port, host, context)
+    file = File.make(names.server_file(number, hostname), generated.text)
+    return Fragment((file,), generated.unsupported, frozenset(_needs(host, context)))
+
+
+def default_files(ask: Ask, gateway: str) -> Table[int, Fragment[File]]:
+    """Return the files of the servers for unknown hostnames."""
+    return ask.map_keys(_default_file, ports, gateway, failed)
+
+
+def _default_file(ask: Ask, which: tuple[str, int]) -> Fragment[File] | None:
+    gateway, number = which
+    port = ask.entry(ports, gateway, number)
+    if port is None or ask.entry(virtual_hosts, gateway, (number, "")) is not None:
+        return None
+    return Fragment((File.make(names.default_file(number), default_server(port)),))
+
+
+def names_by_sni_of_ports(ask: Ask, gateway: str) -> tuple[Directive, ...]:
+    """Return, for each HTTPS port, the map from SNI to the listener that it belongs to."""
+    listeners = ask(_listeners, gateway).groups
+    return tuple(
+        names_by_sni(port, (name for _, name in of_port(listeners, port.number)))
+        for port in ask(ports, gateway).values()
+        if port.protocol == "HTTPS"
+    )
+
+
+def _listeners(ask: Ask, gateway: str) -> Grouping[None, HostKey, ir.VirtualHost, HostKey, bool]:
+    """Group the virtual hosts by port and hostname of their listener."""
+    return group_by(ask.last(), ask(virtual_hosts, gateway), _listener_of, presence, None)
+
+
+def _listener_of(_: None, key: HostKey, host: ir.VirtualHost) -> Iterable[HostKey]:
+    return [(key[0], host.listener)]
+
+
+def needs(ask: Ask, gateway: str) -> Table[Need, bool]:
+    """Return what virtual hosts need beside their own files."""
+    return ask(_grouped_needs, gateway).groups
+
+
+def _grouped_needs(ask: Ask, gateway: str) -> Grouping[None, HostKey, Fragment[File], Need, bool]:
+    return group_by(ask.last(), ask(server_files, gateway), _needs_of, presence, None)
+
+
+def _needs_of(_: None, __: HostKey, fragment: Fragment[File]) -> Iterable[Need]:
+    return fragment.needs
+
+
+def needs_of_kind(ask: Ask, which: tuple[str, str]) -> Table[Need, bool]:
+    """Return the needs of one kind; ``which``: gateway and kind."""
+    gateway, kind = which
+    return ask(needs, gateway).between((kind, "", None), (f"{kind}\0", "", None))
+
+
+def shared_upstreams(ask: Ask, gateway: str) -> Table[Need, bool]:
+    """Return the upstreams that routes need beside those of clusters."""
+    return ask(needs_of_kind, (gateway, UPSTREAM))
+
+
+def shared_upstream_files(ask: Ask, gateway: str) -> Table[Need, Fragment[File]]:
+    """Return the files of the upstreams that routes need beside those of clusters."""
+    return ask.map_keys(_shared_upstream_files, shared_upstreams, gateway, failed)
+
+
+def _shared_upstream_files(ask: Ask, which: tuple[str, Need]) -> Fragment[File]:
+    gateway, (_, name, upstream) = which
+    clusters = Clusters(ask, gateway)
+    shares = [(clusters[cluster], weight) for cluster, weight in upstream.shares]
+    return Fragment(upstreams.files(ask(capabilities, gateway), name, shares, upstream.by))
 
 
 def _needs(host: ir.VirtualHost, context: Context) -> Iterator[Need]:
-    yield from rate_limits.zones(route.settings.rates for route in host.routes)
+    for zone in rate_limits.zones(route.settings.rates for route in host.routes):
+        yield RATE_LIMIT_ZONE, " ".join(zone.arguments), zone
     for route in host.routes:
         if isinstance(route.authentication, Oidc):
-            yield route.authentication
-    for name, action in _forwards(host):
-        for common, shares in weighted_upstreams.upstreams(action, context.clusters).items():
-            yield Common(common, tuple((cluster.name, weight) for cluster, weight in shares))
-        if action.persistence is None:
-            continue
-        variable = names.session_variable(action.persistence, name)
-        for backend in action.backends:
-            cluster = context.clusters.get(backend.cluster)
-            if cluster is not None and cluster.endpoints:
-                own = session_persistence.upstream_name(cluster.name, action.persistence, name)
-                yield Common(own, ((cluster.name, 1),), variable)
+            yield RELYING_PARTY, repr(route.authentication), route.authentication
+        if isinstance(route.action, ir.Forward):
+            yield from _upstreams_of(route.name, route.action, context)
+
+
+def _upstreams_of(route: str, action: ir.Forward, context: Context) -> Iterator[Need]:
+    for name, shares in weighted_upstreams.upstreams(action, context.clusters).items():
+        weights = tuple((cluster.name, weight) for cluster, weight in shares)
+        yield UPSTREAM, name, SharedUpstream(weights)
+    if action.persistence is None:
+        return
+    variable = names.session_variable(action.persistence, route)
+    for backend in action.backends:
+        cluster = context.clusters.get(backend.cluster)
+        if cluster is not None and cluster.endpoints:
+            name = session_persistence.upstream_name(cluster.name, action.persistence, route)
+            yield UPSTREAM, name, SharedUpstream(((cluster.name, 1),), variable)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+import msgspec
+
+from gatehouse.compiler.backends.configuration import Entries, configuration, secret_files
 from gatehouse.compiler.backends.envoy import names
-from gatehouse.compiler.backends.envoy.fragments import Fragment, Fragments
 from gatehouse.compiler.backends.envoy.kube_apiserver import (
     clusters,
     filter_chains,
@@ -14,81 +16,81 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
     routes,
 )
 from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.fragments import Fragment, failed
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
-from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.dataplane.xds.resources import Resource
+from gatehouse.incremental.query import Ask
+from gatehouse.incremental.table import Table
 
-_PREFIX = "api/"
-
-
-class Apis:
-    """The kube-apiservers of one gateway."""
-
-    def __init__(self, fragments: Fragments) -> None:
-        self._fragments = fragments
-        self._planned: set[str] = set()
-        self._keys: set[str] = set()
-
-    def plan(self, gateway: ir_gateway.Gateway) -> None:
-        """Plan the fragments of ``gateway.apis`` and drop obsolete ones."""
-        self._planned = set()
-        tokens = {item.name: item.content for item in gateway.secrets}
-        for cluster in _clusters(gateway.apis):
-            # Limits and policies are separate from servers: they change independently.
-            secret = tokens.get(cluster.token)
-            token = secret.reveal().decode("utf-8", "surrogateescape").strip() if secret else ""
-            self._put(f"cluster/{cluster.name}", cluster.origin, (cluster, token), _onward)
-        for listener in gateway.apis:
-            for cluster in listener.clusters:
-                key = f"arrival/{listener.port}/{cluster.name}"
-                self._put(key, cluster.origin, (listener.port, cluster), _arrival)
-            self._put_port(listener, gateway)
-        if gateway.apis:
-            self._put("socket", NO_ORIGIN, (), _socket)
-        for item in sorted({item.counter for item in gateway.apis if item.counter}):
-            self._put(
-                f"counter/{item}",
-                NO_ORIGIN,
-                (item,),
-                lambda where: [internal_clusters.counter(where)],
-            )
-        for key in self._keys - self._planned:
-            self._fragments.drop(key)
-        self._keys = self._planned
-
-    def _put(
-        self, key: str, origin: Origin, inputs: tuple[Any, ...], make: Callable[..., list[Resource]]
-    ) -> None:
-        self._planned.add(key := _PREFIX + key)
-        before = self._fragments.get(key)
-        if before is not None and before.inputs == inputs:
-            return
-        try:
-            fragment = Fragment(tuple(make(*inputs)), _unsupported(inputs), inputs=inputs)
-        except Exception as error:
-            fragment = Fragment((), (Unsupported(origin, reason(error)),), inputs=inputs)
-        self._fragments.put(key, fragment)
-
-    def _put_port(self, listener: ir.ApiListener, gateway: ir_gateway.Gateway) -> None:
-        """Plan a listener; regenerate it only if a chain is added, removed or changed."""
-        self._planned.add(key := f"{_PREFIX}port/{listener.port}")
-        chain_inputs = [(each.name, each.hosts, len(filter_chains.certificates(listener, each)))
-                 for each in listener.clusters]  # fmt: skip
-        inputs = (
-            listener.port, len(listener.certificates), listener.counter, gateway.bind_address,
-            gateway.edge, chain_inputs, {each.name for each in listener.clusters},
-        )  # fmt: skip
-        before = self._fragments.get(key)
-        if before is None or before.inputs != inputs:
-            self._fragments.put(key, _port(listener, gateway, inputs))
+ArrivalKey = tuple[int, str]
+"""Port and name of a cluster."""
 
 
-def _clusters(listeners: Iterable[ir.ApiListener]) -> Iterator[ir.ApiCluster]:
-    """Yield each cluster once: several ports serve the same servers and share their limits."""
-    by_name = {each.name: each for listener in listeners for each in listener.clusters}
-    yield from by_name.values()
+def tables(ask: Ask, gateway: str) -> tuple[Table[Any, Fragment[Resource]], ...]:
+    """Return all fragments of the kube-apiservers of a gateway."""
+    return (
+        ask.map_keys(_cluster, clusters_by_name, gateway, failed),
+        ask.map_keys(_arrival, _arrivals, gateway, failed),
+        ask.map_keys(_port, _listeners, gateway, failed),
+        ask(_shared, gateway),
+    )
+
+
+def clusters_by_name(ask: Ask, gateway: str) -> Table[str, ir.ApiCluster]:
+    """Return each cluster once: several ports serve the same servers and share their limits."""
+    apis = configuration(ask, gateway).apis
+    return Table((each.name, each) for each in _clusters(apis))
+
+
+def _clusters(listeners: Iterable[ir.ApiListener]) -> Collection[ir.ApiCluster]:
+    return {each.name: each for listener in listeners for each in listener.clusters}.values()
+
+
+def _cluster(ask: Ask, which: tuple[str, str]) -> Fragment[Resource] | None:
+    """Return the resources towards a cluster. Limits and policies are separate from servers: they
+    change independently."""
+    gateway, name = which
+    cluster = ask.entry(clusters_by_name, gateway, name)
+    if cluster is None:
+        return None
+    secret = Entries(ask, secret_files, gateway).get(cluster.token)
+    content = secret.content.reveal() if secret is not None else b""
+    token = content.decode("utf-8", "surrogateescape").strip()
+    try:
+        return Fragment(tuple(_onward(cluster, token)), _unsupported(cluster, token))
+    except Exception as error:
+        return Fragment((), (Unsupported(cluster.origin, reason(error)),))
+
+
+def _arrivals(ask: Ask, gateway: str) -> Table[ArrivalKey, ir.ApiCluster]:
+    return Table(
+        ((listener.port, cluster.name), cluster)
+        for listener in configuration(ask, gateway).apis
+        for cluster in listener.clusters
+    )
+
+
+def _arrival(ask: Ask, which: tuple[str, ArrivalKey]) -> Fragment[Resource] | None:
+    gateway, key = which
+    cluster = ask.entry(_arrivals, gateway, key)
+    if cluster is None:
+        return None
+    try:
+        return Fragment((routes.arrival(key[0], cluster),))
+    except Exception as error:
+        return Fragment((), (Unsupported(cluster.origin, reason(error)),))
+
+
+def _shared(ask: Ask, gateway: str) -> Table[str, Fragment[Resource]]:
+    """Return what all kube-apiservers share: the sidecar, and rate limit services by address."""
+    apis = configuration(ask, gateway).apis
+    counters = {api.counter for api in apis if api.counter}
+    fragments = {each: Fragment((internal_clusters.counter(each),)) for each in counters}
+    if apis:
+        fragments[""] = Fragment(tuple(_socket()))
+    return Table(fragments)
 
 
 def _onward(cluster: ir.ApiCluster, token: str) -> list[Resource]:
@@ -107,23 +109,49 @@ def _socket() -> list[Resource]:
     ]
 
 
-def _arrival(port: int, cluster: ir.ApiCluster) -> list[Resource]:
-    return [routes.arrival(port, cluster)]
-
-
-def _unsupported(inputs: tuple[Any, ...]) -> tuple[Unsupported, ...]:
-    if not isinstance(inputs[0] if inputs else None, ir.ApiCluster):
-        return ()
-    api_cluster, token = inputs
-    reasons = clusters.unsupported(api_cluster)
-    if api_cluster.token and not token:
+def _unsupported(cluster: ir.ApiCluster, token: str) -> tuple[Unsupported, ...]:
+    reasons = clusters.unsupported(cluster)
+    if cluster.token and not token:
         reasons = [*reasons, "clientConfig.bearerToken: secret not found"]
-    return tuple(Unsupported(api_cluster.origin, each, served=True) for each in reasons)
+    return tuple(Unsupported(cluster.origin, each, served=True) for each in reasons)
 
 
-def _port(
-    listener: ir.ApiListener, gateway: ir_gateway.Gateway, inputs: tuple[Any, ...]
-) -> Fragment:
+def _listeners(ask: Ask, gateway: str) -> Table[int, ir.ApiListener]:
+    """Return the listeners with only those fields of their clusters on which chains depend."""
+    return Table(
+        (
+            listener.port,
+            msgspec.structs.replace(
+                listener,
+                clusters=tuple(_chain_of(listener, cluster) for cluster in listener.clusters),
+                certificates=_anonymous(listener.certificates),
+            ),
+        )
+        for listener in configuration(ask, gateway).apis
+    )
+
+
+def _chain_of(listener: ir.ApiListener, cluster: ir.ApiCluster) -> ir.ApiCluster:
+    own = filter_chains.certificates(listener, cluster)
+    return ir.ApiCluster(cluster.name, cluster.hosts, (), (), certificates=_anonymous(own))
+
+
+def _anonymous(certificates: Collection[str]) -> tuple[str, ...]:
+    """Return as many placeholders: a chain depends on the number of its certificates only."""
+    return ("",) * len(certificates)
+
+
+def _settings(ask: Ask, gateway: str) -> ir_gateway.Gateway:
+    """Return a gateway without listeners: its name and settings."""
+    found = configuration(ask, gateway)
+    return ir_gateway.Gateway(gateway, found.bind_address, edge=found.edge)
+
+
+def _port(ask: Ask, which: tuple[str, int]) -> Fragment[Resource] | None:
+    gateway, number = which
+    listener, settings = ask.entry(_listeners, gateway, number), ask(_settings, gateway)
+    if listener is None:
+        return None
     chains, unsupported = [], []
     for cluster in listener.clusters:
         # Without a certificate there is no chain: handshakes fail.
@@ -131,15 +159,15 @@ def _port(
             unsupported.append(Unsupported(cluster.origin, "no server certificate"))
             continue
         try:
-            chains.append(filter_chains.cluster_chain(listener, cluster, gateway.edge))
+            chains.append(filter_chains.cluster_chain(listener, cluster, settings.edge))
         except Exception as error:
             unsupported.append(Unsupported(cluster.origin, reason(error)))
     resources: list[Resource] = []
     if chains or listener.certificates:
-        resources.append(filter_chains.listener(listener, chains, gateway))
+        resources.append(filter_chains.listener(listener, chains, settings))
     if listener.certificates:
-        resources.append(routes.unknown_hosts(listener.port, listener))
-    return Fragment(tuple(resources), tuple(unsupported), inputs=inputs)
+        resources.append(routes.unknown_hosts(number, listener))
+    return Fragment(tuple(resources), tuple(unsupported))
 
 
 def certificates(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str]]:

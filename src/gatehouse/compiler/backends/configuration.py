@@ -1,0 +1,155 @@
+"""Queries that read the IR of a gateway, so that a fragment depends only on the parts it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from gatehouse.compiler.backends.fragments import Output, OutputSet
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.http import Cluster, Endpoint, VirtualHost
+from gatehouse.incremental.grouping import Keyed, Sum, by_key, total
+from gatehouse.incremental.query import Ask, Engine, Snapshot
+from gatehouse.incremental.table import Table
+
+V = TypeVar("V")
+W = TypeVar("W", bound=OutputSet[Any])
+
+ANY_ENDPOINT = Endpoint("0.0.0.0", 1)  # noqa: S104 - never used as an address
+"""Stands for the endpoints of a cluster where only their presence matters."""
+
+HostKey = tuple[int, str]
+"""Port and hostname of a virtual host."""
+
+
+class Incremental(Generic[W]):
+    """Runs the queries of a back end for one gateway repeatedly.
+
+    The result depends on the last input only; the cost depends on what changed since then.
+    """
+
+    def __init__(self, output: Callable[[Ask, str], Output[Any, W]], capabilities: Any) -> None:
+        """``output`` is the query for everything. ``capabilities`` are those of the proxy."""
+        self._output, self._capabilities = output, capabilities
+        self._engine = Engine(Snapshot())
+        self._name = ""
+
+    def run(self, gateway: ir.Gateway) -> Output[Any, W]:
+        """Return the output for ``gateway``."""
+        changes: dict[tuple[str, ...], Any] = {}
+        if gateway.name != self._name:
+            changes = {("IR", self._name): None, ("Capabilities", self._name): None}
+            changes["Capabilities", gateway.name] = self._capabilities
+            self._name = gateway.name
+        self._engine.commit({**changes, ("IR", gateway.name): gateway})
+        with self._engine.compile() as ask:
+            return ask(self._output, gateway.name)
+
+
+def configuration(ask: Ask, gateway: str) -> ir.Gateway:
+    """Return the IR of a gateway. Plain function: a caller depends on everything in it."""
+    found: ir.Gateway = ask.read(("IR", gateway))
+    return found
+
+
+def capabilities(ask: Ask, gateway: str) -> Any:
+    """Return the capabilities of the proxies of a gateway, as the back end declares them."""
+    return ask.read(("Capabilities", gateway))
+
+
+def virtual_hosts(ask: Ask, gateway: str) -> Table[HostKey, VirtualHost]:
+    """Return the virtual hosts of all ports of a gateway."""
+    return ask(_virtual_hosts, gateway).table
+
+
+def _virtual_hosts(ask: Ask, gateway: str) -> Keyed[int, HostKey, VirtualHost]:
+    by_port = {
+        listener.port: listener.virtual_hosts for listener in configuration(ask, gateway).listeners
+    }
+    return by_key(ask.last(), by_port, _host_key)
+
+
+def _host_key(port: int, host: VirtualHost) -> HostKey:
+    return port, host.hostname
+
+
+def of_port(hosts: Table[HostKey, Any], port: int) -> Table[HostKey, Any]:
+    """Return the entries of a port."""
+    return hosts.between((port, ""), (port + 1, ""))
+
+
+def clusters(ask: Ask, gateway: str) -> Table[str, Cluster]:
+    """Return the clusters of a gateway by name."""
+    return ask(_clusters, gateway).table
+
+
+def _clusters(ask: Ask, gateway: str) -> Keyed[str, str, Cluster]:
+    return by_key(ask.last(), {"": configuration(ask, gateway).clusters}, _cluster_name)
+
+
+def _cluster_name(_: str, cluster: Cluster) -> str:
+    return cluster.name
+
+
+def endpoint_count(ask: Ask, gateway: str) -> int:
+    """Return the number of endpoints of all clusters."""
+    return ask(_endpoint_sum, gateway).total
+
+
+def _endpoint_sum(ask: Ask, gateway: str) -> Sum[str, Cluster]:
+    return total(ask.last(), ask(clusters, gateway), _endpoints_of)
+
+
+def _endpoints_of(cluster: Cluster) -> int:
+    return len(cluster.endpoints)
+
+
+class Entries(Mapping[str, V]):
+    """The entries of a table that a query returns. A query depends on those that it looks up."""
+
+    def __init__(self, ask: Ask, table: Callable[[Ask, str], Table[str, V]], gateway: str) -> None:
+        self._ask, self._table, self._gateway = ask, table, gateway
+
+    def _find(self, name: str) -> V | None:
+        return self._ask.entry(self._table, self._gateway, name)
+
+    def __getitem__(self, name: str) -> V:
+        value = self._find(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ask(self._table, self._gateway))
+
+    def __len__(self) -> int:
+        return len(self._ask(self._table, self._gateway))
+
+
+class Clusters(Entries[Cluster]):
+    """The clusters of a gateway by name."""
+
+    def __init__(self, ask: Ask, gateway: str) -> None:
+        super().__init__(ask, clusters, gateway)
+
+
+class ClusterReferences(Clusters):
+    """The clusters of a gateway as routes refer to them: their endpoints are not known, only
+    whether there are any."""
+
+    def _find(self, name: str) -> Cluster | None:
+        return self._ask(_without_endpoints, (self._gateway, name))
+
+
+def _without_endpoints(ask: Ask, which: tuple[str, str]) -> Cluster | None:
+    cluster = ask.entry(clusters, *which)
+    if cluster is None or not cluster.endpoints:
+        return cluster
+    return msgspec.structs.replace(cluster, endpoints=(ANY_ENDPOINT,))
+
+
+def secret_files(ask: Ask, gateway: str) -> Table[str, ir.SecretFile]:
+    """Return the secrets of a gateway by name."""
+    return Table((secret.name, secret) for secret in configuration(ask, gateway).secrets)

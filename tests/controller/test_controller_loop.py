@@ -266,6 +266,27 @@ async def test_what_comes_after_a_lull_is_taken_up_at_once_and_what_follows_toge
     assert story.loop.passes == passes
 
 
+async def test_unsupported_part_is_reported_by_the_pass_that_publishes_it(story: Story) -> None:
+    story.fleet.say()
+    story.apply(BASE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
+    await story.quiet()
+    passes = story.loop.passes
+    # A token of NGINX's configuration has at most 4,000 bytes.
+    edit = f"responseHeaderModifier: {{set: [{{name: x-a, value: {'v' * 4001}}}]}}"
+    filters = f"    filters: [{{type: ResponseHeaderModifier, {edit}}}]\n"
+    story.apply(ROUTE + filters)
+    await story.until(lambda: len(story.fleet.bundles) == 2)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: HTTP_ROUTE in story.written.now)
+    accepted = story.written.condition(HTTP_ROUTE, "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "UnsupportedValue")
+    assert "value is longer than 4000 bytes" in accepted["message"]
+    assert story.loop.passes == passes + 1
+
+
 async def test_rejected_part_is_left_out_and_reported_on_its_object(
     story: Story,
 ) -> None:

@@ -15,7 +15,7 @@ from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.controller.deadlines import Deadlines
-from gatehouse.controller.unsupported_inputs import by_object
+from gatehouse.controller.outputs import by_subject
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
@@ -82,7 +82,7 @@ class World:
     def unsupported(self, name: str, reason: str, *, served: bool = False) -> None:
         """Store that Gateway ``ns/gw`` does not support a part of the UpstreamCluster ``name``."""
         found = Unsupported(Origin("UpstreamCluster", "", name), reason, served)
-        self.engine.commit(by_object(("Gateway", "ns", "gw"), [found]))
+        self.engine.commit(by_subject(("Gateway", "ns", "gw"), [found]))
 
     def gateway(self, name: str = "gw", *, programmed: bool = True, **more: Any) -> Key:
         plane = gateway_api.ProgrammedInput(programmed=programmed)

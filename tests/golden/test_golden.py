@@ -27,8 +27,8 @@ from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import Gateway
 from gatehouse.controller import plus_usage
+from gatehouse.controller.outputs import by_subject
 from gatehouse.controller.provisioner.copied_secrets import Source
-from gatehouse.controller.unsupported_inputs import by_object
 from gatehouse.dataplane.file_set import FileSet
 from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet
 from gatehouse.incremental.query import Engine, Key, Snapshot
@@ -86,7 +86,7 @@ def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
             files[f"apis/{key[2]}.yaml"] = _yaml(_shown(gateway.apis))
         generated = nginx.Generator(_nginx_of(case)).generate(gateway)
         found = found or generated.bundle
-        engine.commit(by_object(key, generated.unsupported))
+        engine.commit(by_subject(key, generated.unsupported))
         for path, file in generated.bundle.files.items():
             shared = path.endswith("http.conf") and "parameters" not in case
             if "/tls/" not in path and not shared:
@@ -110,7 +110,7 @@ def served_by_envoy(
 def _with_envoy(case: str, with_nginx: dict[str, Any]) -> dict[str, str]:
     engine, files = _engine(case), dict[str, str]()
     for key, generated in served_by_envoy(case):
-        engine.commit(by_object(key, generated.unsupported))
+        engine.commit(by_subject(key, generated.unsupported))
         shown = resources_shown.shown(generated.resources, whole="parameters" in case)
         files |= {f"envoy/{key[2]}/{name}.yaml": _yaml(each) for name, each in shown.items()}
     others = {

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import structlog
 
+from gatehouse.compiler.backends.fragments import Output
 from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver, upstream_cluster
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.controller import provisioning_plan
+from gatehouse.controller import outputs, provisioning_plan
 from gatehouse.controller.provisioner.manifests import Plan
 from gatehouse.incremental import query
 from gatehouse.incremental.table import Table
@@ -26,6 +27,8 @@ class CompiledGateway(msgspec.Struct, frozen=True):
     """The ``controllerName`` of its GatewayClass."""
     gateway: ir.Gateway | None
     """None if it cannot be served yet."""
+    output: Output[Any, Any] | None = None
+    """None if it cannot be served yet, or no instance has connected."""
 
 
 class CompileResult(msgspec.Struct, frozen=True):
@@ -57,7 +60,12 @@ class Compilation:
 
     def __init__(self, settings: gateway_api.Settings) -> None:
         self._engine = query.Engine(query.Snapshot(combined.INDEXES))
-        self._engine.commit({gateway_api.SETTINGS_KEY: settings})
+        self._engine.commit(
+            {
+                gateway_api.SETTINGS_KEY: settings,
+                gateway_api.BACK_END_FINDINGS_KEY: outputs.findings,
+            }
+        )
         self._frozen = False
 
     def put(self, kind: str, key: tuple[str, str], raw: Mapping[str, Any] | None) -> bool:
@@ -116,7 +124,8 @@ def _gateways(ask: query.Ask, _: str) -> Table[query.Key, CompiledGateway]:
 
 def _compiled_gateway(ask: query.Ask, key: query.Key) -> CompiledGateway:
     (gateway,) = ask.each(combined.compile_gateway, (key,), _failed)
-    return CompiledGateway(ask(gateway_api.controller_of, key), gateway)
+    (output,) = ask.each(outputs.output, (key,), _failed) if gateway is not None else (None,)
+    return CompiledGateway(ask(gateway_api.controller_of, key), gateway, output)
 
 
 def _plans(ask: query.Ask, _: str) -> Table[query.Key, Plan]:

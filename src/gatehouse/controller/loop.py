@@ -18,7 +18,7 @@ import structlog
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.upstream_cluster import replicas
-from gatehouse.controller import programmed_condition
+from gatehouse.controller import outputs, programmed_condition
 from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
 from gatehouse.controller.deadlines import Deadlines
 from gatehouse.controller.deferred_status import DeferredStatuses
@@ -28,7 +28,6 @@ from gatehouse.controller.provisioner.manifests import Plan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantines import Quarantines
 from gatehouse.controller.status_writer import StatusWriter
-from gatehouse.controller.unsupported_inputs import by_object
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Changes
 
@@ -97,7 +96,8 @@ class Loop:
         """By Gateway, the compiled generation and the number of the first publication with it."""
         self._deferred_statuses = DeferredStatuses()
         self._deadlines = Deadlines(compilation.put_input)
-        self._unsupported = InputSet(compilation.put_input)
+        self._rejections = InputSet(compilation.put_input)
+        compilation.put_input(outputs.BACK_ENDS, publisher.back_ends)
         self._quarantines = Quarantines(
             publisher, compilation.put_input, compilation.spec_of, self._changed, record_rejection
         )
@@ -220,8 +220,7 @@ class Loop:
         result = self._compile_and_publish(self._last)
         self._stale |= self._deadlines.update(result.deadlines)
         if self._stale:
-            # Publishing revealed unsupported features, confirmed versions or new deadlines, which
-            # are inputs of a second pass.
+            # Reports of instances, rejections or new deadlines are inputs of a second pass.
             result = self._compile_and_publish(result)
         self._update_statuses(result)
         self._changed_gateways.clear()
@@ -263,10 +262,11 @@ class Loop:
 
     def _publish(self, key: Key, compiled: CompiledGateway) -> None:
         if compiled.gateway is not None:
-            unsupported = self._publisher.publish(compiled.gateway, compiled.controller)
+            name = _name(key)
+            self._publisher.publish(name, compiled.controller, compiled.output)
             changed = self._quarantines.published(key, compiled.gateway)
-            findings = (*unsupported, *self._quarantines.findings(key))
-            if self._unsupported.update(key, by_object(key, findings)) or changed:
+            rejected = (*self._publisher.rejected(name), *self._quarantines.findings(key))
+            if self._rejections.update(key, outputs.by_subject(key, rejected)) or changed:
                 self._changed()
         generation = self._generations.get(key, 0)
         if key not in self._first_publications or self._first_publications[key][0] != generation:
@@ -284,8 +284,12 @@ class Loop:
         if key not in self._generations:
             self._programmed.pop(key, None)
             self._provisioning_errors.pop(key, None)
-            self._unsupported.update(key, {})
-            for input_key in (_programming(key), replicas(key)):
+            self._rejections.update(key, {})
+            capabilities = (
+                outputs.capabilities_key(controller, key)
+                for controller in self._publisher.back_ends
+            )
+            for input_key in (_programming(key), replicas(key), *capabilities):
                 self._compilation.put_input(input_key, None)
 
     def _evaluate(self, result: CompileResult) -> None:
@@ -295,6 +299,7 @@ class Loop:
                 continue
             if self._quarantines.reported(key):
                 self._changed()
+            self._store_capabilities(key, result.gateways[key].controller)
             generation, first = self._first_publications[key]
             state = programmed_condition.evaluate(
                 self._programmed.get(key),
@@ -308,6 +313,13 @@ class Loop:
             if self._compilation.put_input(_programming(key), state.state):
                 self._changed()
             self._count_instances(key)
+
+    def _store_capabilities(self, key: Key, controller: str) -> None:
+        """Store the capabilities of a Gateway's instances. The last ones stay without any."""
+        capabilities = self._publisher.capabilities(_name(key), controller)
+        input_key = outputs.capabilities_key(controller, key)
+        if capabilities is not None and self._compilation.put_input(input_key, capabilities):
+            self._changed()
 
     def _count_instances(self, key: Key) -> None:
         """Store the instances of a Gateway, among which rate limits are divided."""

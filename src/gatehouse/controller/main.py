@@ -31,7 +31,7 @@ from gatehouse.controller.options import (
     read_ca_certificates,
 )
 from gatehouse.controller.owned_resources import OwnedResources
-from gatehouse.controller.pipelines import envoy_pipeline, nginx_pipeline
+from gatehouse.controller.pipelines import AnyPipeline, envoy_pipeline, nginx_pipeline
 from gatehouse.controller.programmed_condition import ProvisioningError
 from gatehouse.controller.provisioner.copied_secrets import read_all
 from gatehouse.controller.provisioner.manifests import Plan
@@ -109,7 +109,7 @@ class Controller:
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
 
     def _loop(self, settings: gateway_api.Settings) -> Loop:
-        pipelines = {
+        pipelines: dict[str, AnyPipeline] = {
             gateway_api.NGINX: nginx_pipeline(self.delivery),
             gateway_api.ENVOY: envoy_pipeline(self.delivery.envoys),
         }

@@ -1,14 +1,17 @@
-"""Publishes compiled Gateways over the pipeline of their class and numbers the versions."""
+"""Publishes the output of Gateways over the pipeline of their class and numbers the versions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
+from gatehouse.compiler.backends.fragments import Output
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Suspect, Unsupported
-from gatehouse.controller.pipelines import Pipeline
+from gatehouse.controller.outputs import OutputQuery
+from gatehouse.controller.pipelines import AnyPipeline
 from gatehouse.dataplane.delivery import DataPlaneReport
 
 
@@ -25,48 +28,54 @@ class _Published(msgspec.Struct):
 
 
 class Publisher:
-    """Renders Gateways and publishes those that changed."""
+    """Publishes the outputs that changed, over the pipeline of each gateway."""
 
-    def __init__(self, pipelines: Mapping[str, Pipeline]) -> None:
+    def __init__(self, pipelines: Mapping[str, AnyPipeline]) -> None:
         """``pipelines``: by ``controllerName`` of the GatewayClass."""
         self._pipelines = pipelines
         self._published: dict[str, _Published] = {}
 
-    def publish(self, gateway: ir.Gateway, controller: str) -> tuple[Unsupported, ...]:
-        """Publish ``gateway`` if changed. Return what its data planes do not support or reject."""
-        name = gateway.name
+    @property
+    def back_ends(self) -> Mapping[str, OutputQuery]:
+        """The query for the output of each back end, by ``controllerName``."""
+        return {controller: pipeline.output for controller, pipeline in self._pipelines.items()}
+
+    def capabilities(self, name: str, controller: str) -> Any:
+        """Return the capabilities of the connected instances of a gateway; None without any."""
+        return self._pipelines[controller].capabilities(name)
+
+    def publish(self, name: str, controller: str, output: Output[Any, Any] | None) -> None:
+        """Publish the output of a gateway if it changed. None: there is nothing to publish yet."""
         published = self._published.get(name)
         if published is None or published.controller != controller:
             # Numbers continue on another pipeline: a deferred status may wait for an earlier one.
             newest = self.latest_number(name)
             self.withdraw(name)
             published = self._published[name] = _Published(controller, newest)
-        rendered = self._pipelines[controller].render(gateway)
-        if rendered is None:
-            return ()
-        if rendered.version != published.version:
-            confirmed = self.confirmed_number(name)
-            confirmable = {
-                version: number
-                for version, number in published.numbers.items()
-                if number >= confirmed
-            }
-            published.newest += 1
-            published.version = rendered.version
-            published.numbers = {**confirmable, rendered.version: published.newest}
-            rendered.publish()
-        rejected = (
+        if output is None or output.content.version == published.version:
+            return
+        confirmed = self.confirmed_number(name)
+        confirmable = {
+            version: number for version, number in published.numbers.items() if number >= confirmed
+        }
+        published.newest += 1
+        published.version = output.content.version
+        published.numbers = {**confirmable, published.version: published.newest}
+        self._pipelines[controller].delivery.publish(name, output.content)
+
+    def rejected(self, name: str) -> tuple[Unsupported, ...]:
+        """Return what instances of a gateway rejected while they serve the rest."""
+        return tuple(
             Unsupported(origin, reason, rejected=True)
             for origin, reason in self.report(name).rejected
         )
-        return (*rendered.unsupported, *rejected)
 
     def report(self, name: str) -> DataPlaneReport:
         """Return the current report of a Gateway; an empty one if it is not published."""
         published = self._published.get(name)
         if published is None:
             return DataPlaneReport(gateway=name, desired="")
-        return self._pipelines[published.controller].report(name)
+        return self._pipelines[published.controller].delivery.report(name)
 
     def trace(self, gateway: ir.Gateway, message: str) -> tuple[Suspect, ...]:
         """Return the parts of a Gateway that a proxy's error message is about."""
@@ -100,4 +109,4 @@ class Publisher:
         """Stop publishing configuration for a Gateway. Does nothing if none was published."""
         published = self._published.pop(name, None)
         if published is not None:
-            self._pipelines[published.controller].withdraw(name)
+            self._pipelines[published.controller].delivery.withdraw(name)

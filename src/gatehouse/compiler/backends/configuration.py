@@ -8,10 +8,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gatehouse.compiler.backends.fragments import Output, OutputSet
+from gatehouse.compiler.backends.source import Source, configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Endpoint, VirtualHost
 from gatehouse.incremental.grouping import Keyed, Sum, by_key, total
-from gatehouse.incremental.query import Ask, Engine, Snapshot
+from gatehouse.incremental.query import Ask, Engine, Key, Snapshot
 from gatehouse.incremental.table import Table
 
 V = TypeVar("V")
@@ -24,47 +25,40 @@ HostKey = tuple[int, str]
 """Port and hostname of a virtual host."""
 
 
+IR: Key = ("IR",)
+CAPABILITIES: Key = ("Capabilities",)
+"""Inputs of :class:`Incremental`."""
+
+
 class Incremental(Generic[W]):
-    """Runs the queries of a back end for one gateway repeatedly.
+    """Runs the queries of a back end for one gateway repeatedly, on an engine of their own.
 
     The result depends on the last input only; the cost depends on what changed since then.
     """
 
-    def __init__(self, output: Callable[[Ask, str], Output[Any, W]], capabilities: Any) -> None:
+    def __init__(self, output: Callable[[Ask, Source], Output[Any, W]], capabilities: Any) -> None:
         """``output`` is the query for everything. ``capabilities`` are those of the proxy."""
-        self._output, self._capabilities = output, capabilities
+        self._output = output
         self._engine = Engine(Snapshot())
-        self._name = ""
+        self._engine.commit({CAPABILITIES: capabilities})
 
     def run(self, gateway: ir.Gateway) -> Output[Any, W]:
         """Return the output for ``gateway``."""
-        changes: dict[tuple[str, ...], Any] = {}
-        if gateway.name != self._name:
-            changes = {("IR", self._name): None, ("Capabilities", self._name): None}
-            changes["Capabilities", gateway.name] = self._capabilities
-            self._name = gateway.name
-        self._engine.commit({**changes, ("IR", gateway.name): gateway})
+        self._engine.commit({IR: gateway})
         with self._engine.compile() as ask:
-            return ask(self._output, gateway.name)
+            return ask(self._output, Source(gateway.name, _input, IR, CAPABILITIES))
 
 
-def configuration(ask: Ask, gateway: str) -> ir.Gateway:
-    """Return the IR of a gateway. Plain function: a caller depends on everything in it."""
-    found: ir.Gateway = ask.read(("IR", gateway))
-    return found
+def _input(ask: Ask, key: Key) -> Any:
+    return ask.read(key)
 
 
-def capabilities(ask: Ask, gateway: str) -> Any:
-    """Return the capabilities of the proxies of a gateway, as the back end declares them."""
-    return ask.read(("Capabilities", gateway))
-
-
-def virtual_hosts(ask: Ask, gateway: str) -> Table[HostKey, VirtualHost]:
+def virtual_hosts(ask: Ask, gateway: Source) -> Table[HostKey, VirtualHost]:
     """Return the virtual hosts of all ports of a gateway."""
     return ask(_virtual_hosts, gateway).table
 
 
-def _virtual_hosts(ask: Ask, gateway: str) -> Keyed[int, HostKey, VirtualHost]:
+def _virtual_hosts(ask: Ask, gateway: Source) -> Keyed[int, HostKey, VirtualHost]:
     by_port = {
         listener.port: listener.virtual_hosts for listener in configuration(ask, gateway).listeners
     }
@@ -80,12 +74,12 @@ def of_port(hosts: Table[HostKey, Any], port: int) -> Table[HostKey, Any]:
     return hosts.between((port, ""), (port + 1, ""))
 
 
-def clusters(ask: Ask, gateway: str) -> Table[str, Cluster]:
+def clusters(ask: Ask, gateway: Source) -> Table[str, Cluster]:
     """Return the clusters of a gateway by name."""
     return ask(_clusters, gateway).table
 
 
-def _clusters(ask: Ask, gateway: str) -> Keyed[str, str, Cluster]:
+def _clusters(ask: Ask, gateway: Source) -> Keyed[str, str, Cluster]:
     return by_key(ask.last(), {"": configuration(ask, gateway).clusters}, _cluster_name)
 
 
@@ -93,12 +87,12 @@ def _cluster_name(_: str, cluster: Cluster) -> str:
     return cluster.name
 
 
-def endpoint_count(ask: Ask, gateway: str) -> int:
+def endpoint_count(ask: Ask, gateway: Source) -> int:
     """Return the number of endpoints of all clusters."""
     return ask(_endpoint_sum, gateway).total
 
 
-def _endpoint_sum(ask: Ask, gateway: str) -> Sum[str, Cluster]:
+def _endpoint_sum(ask: Ask, gateway: Source) -> Sum[str, Cluster]:
     return total(ask.last(), ask(clusters, gateway), _endpoints_of)
 
 
@@ -109,7 +103,9 @@ def _endpoints_of(cluster: Cluster) -> int:
 class Entries(Mapping[str, V]):
     """The entries of a table that a query returns. A query depends on those that it looks up."""
 
-    def __init__(self, ask: Ask, table: Callable[[Ask, str], Table[str, V]], gateway: str) -> None:
+    def __init__(
+        self, ask: Ask, table: Callable[[Ask, Source], Table[str, V]], gateway: Source
+    ) -> None:
         self._ask, self._table, self._gateway = ask, table, gateway
 
     def _find(self, name: str) -> V | None:
@@ -131,7 +127,7 @@ class Entries(Mapping[str, V]):
 class Clusters(Entries[Cluster]):
     """The clusters of a gateway by name."""
 
-    def __init__(self, ask: Ask, gateway: str) -> None:
+    def __init__(self, ask: Ask, gateway: Source) -> None:
         super().__init__(ask, clusters, gateway)
 
 
@@ -143,13 +139,13 @@ class ClusterReferences(Clusters):
         return self._ask(_without_endpoints, (self._gateway, name))
 
 
-def _without_endpoints(ask: Ask, which: tuple[str, str]) -> Cluster | None:
+def _without_endpoints(ask: Ask, which: tuple[Source, str]) -> Cluster | None:
     cluster = ask.entry(clusters, *which)
     if cluster is None or not cluster.endpoints:
         return cluster
     return msgspec.structs.replace(cluster, endpoints=(ANY_ENDPOINT,))
 
 
-def secret_files(ask: Ask, gateway: str) -> Table[str, ir.SecretFile]:
+def secret_files(ask: Ask, gateway: Source) -> Table[str, ir.SecretFile]:
     """Return the secrets of a gateway by name."""
     return Table((secret.name, secret) for secret in configuration(ask, gateway).secrets)

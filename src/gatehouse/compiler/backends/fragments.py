@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.source import Source
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import of_gateway
 from gatehouse.incremental.table import Table
@@ -49,9 +50,9 @@ class Fragment(msgspec.Struct, Generic[I], frozen=True):
     needs: frozenset[Need] = frozenset()
 
 
-def failed(which: tuple[str, Hashable], error: Exception) -> Fragment[Any]:
+def failed(which: tuple[Source, Hashable], error: Exception) -> Fragment[Any]:
     """Return the fragment of a query that raised: a finding about the gateway ``which[0]``."""
-    return Fragment((), (Unsupported(of_gateway(which[0]), reason(error)),))
+    return Fragment((), (Unsupported(of_gateway(which[0].name), reason(error)),))
 
 
 class Output(msgspec.Struct, Generic[I, W], frozen=True):

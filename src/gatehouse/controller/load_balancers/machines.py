@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
+from gatehouse.compiler.backends.configuration import Incremental
+from gatehouse.compiler.backends.fragments import Output
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.compiler.ir.unsupported import Unsupported
-from gatehouse.controller.pipelines import envoy_pipeline, nginx_pipeline
+from gatehouse.controller.pipelines import AnyPipeline, envoy_pipeline, nginx_pipeline
 from gatehouse.controller.publisher import Publisher
 from gatehouse.dataplane.delivery import DataPlaneReport, HostReport, InstanceReport
 from gatehouse.dataplane.machine_identity import Machine
@@ -43,6 +46,12 @@ class MachineState(msgspec.Struct):
     """Last report while it was connected."""
 
 
+class _Generator(msgspec.Struct, frozen=True):
+    proxy: str
+    capabilities: Any
+    queries: Incremental[Any]
+
+
 class MachineFleet:
     """Publishes configuration to machines."""
 
@@ -50,9 +59,12 @@ class MachineFleet:
         """``wake`` is called when a report changes only because time has passed."""
         self._delivery = delivery
         self._wake = wake
-        self._publisher = Publisher(
-            {"nginx": nginx_pipeline(delivery), "envoy": envoy_pipeline(delivery.envoys)}
-        )
+        self._pipelines: Mapping[str, AnyPipeline] = {
+            "nginx": nginx_pipeline(delivery),
+            "envoy": envoy_pipeline(delivery.envoys),
+        }
+        self._publisher = Publisher(self._pipelines)
+        self._generators: dict[str, _Generator] = {}
         self._desired: Mapping[str, Machines] = {}
         self._unsupported: dict[str, tuple[Unsupported, ...]] = {}
         self._states: dict[tuple[str, str], MachineState] = {}
@@ -65,9 +77,25 @@ class MachineFleet:
             for host in _names(machines) - _names(self._desired.get(name)):
                 self._delivery.dismiss(name, host)
                 self._states.pop((name, host), None)
+        for name in previous.keys() - self._desired.keys():
+            self._generators.pop(name, None)
         self._publisher.withdraw_except(set(self._desired))
         for name, each in self._desired.items():
-            self._unsupported[name] = self._publisher.publish(each.gateway, each.proxy)
+            output = self._generate(name, each)
+            self._publisher.publish(name, each.proxy, output)
+            generated = output.unsupported if output is not None else ()
+            self._unsupported[name] = (*generated, *self._publisher.rejected(name))
+
+    def _generate(self, name: str, machines: Machines) -> Output[Any, Any] | None:
+        """Return the output for machines; None before one has connected."""
+        pipeline = self._pipelines[machines.proxy]
+        known, capabilities = self._generators.get(name), pipeline.capabilities(name)
+        if capabilities is None:
+            return None
+        if known is None or (known.proxy, known.capabilities) != (machines.proxy, capabilities):
+            queries = Incremental(pipeline.output, capabilities)
+            known = self._generators[name] = _Generator(machines.proxy, capabilities, queries)
+        return known.queries.run(machines.gateway)
 
     def version(self, name: str) -> str:
         """Return the desired version of machines; empty before one has connected."""

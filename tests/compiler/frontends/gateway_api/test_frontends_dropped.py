@@ -9,7 +9,7 @@ from fakes.one_route import BACKEND, GATEWAY, ROUTE, Object, conditions, engine
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.status.gateway_status import unserved_ports
 from gatehouse.compiler.ir.unsupported import Unsupported
-from gatehouse.controller.unsupported_inputs import by_object
+from gatehouse.controller.outputs import by_subject
 from gatehouse.dataplane.origin import Origin, of_port
 
 GOOD: Object = {"backendRefs": [BACKEND]}
@@ -32,7 +32,7 @@ def told(kind: str, rules: list[Object], *unsupported: Unsupported) -> str:
     """Return the conditions of the route if the data plane does not support ``unsupported``."""
     found = engine(kind, rules)
     found.commit(
-        by_object(
+        by_subject(
             GATEWAY,
             [replace(each, origin=replace(each.origin, kind=kind)) for each in unsupported],
         )
@@ -139,6 +139,6 @@ def test_namespace_can_be_named_port() -> None:
         Unsupported(Origin("HTTPRoute", "port", "80", "rules[0].matches[0]"), "too long"),
         Unsupported(of_port("n/gw", 80), "in use"),
     )
-    found.commit(by_object(GATEWAY, unsupported))
+    found.commit(by_subject(GATEWAY, unsupported))
     with found.compile() as ask:
         assert unserved_ports(ask, GATEWAY) == {80: unsupported[1]}

@@ -22,6 +22,6 @@ chain and do nothing until a route configures them. Never here: I/O, Kubernetes,
 """
 
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
-from gatehouse.compiler.backends.envoy.generator import Generated, Generator
+from gatehouse.compiler.backends.envoy.generator import Generated, Generator, output
 
-__all__ = ["Capabilities", "Generated", "Generator"]
+__all__ = ["Capabilities", "Generated", "Generator", "output"]

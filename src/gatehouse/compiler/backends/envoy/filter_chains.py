@@ -9,6 +9,7 @@ from itertools import groupby
 import msgspec
 
 from gatehouse.compiler.backends.configuration import HostKey, virtual_hosts
+from gatehouse.compiler.backends.source import Source
 from gatehouse.compiler.ir import http as ir
 from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask
@@ -29,7 +30,7 @@ class Chain(msgspec.Struct, frozen=True):
     """Distinguishes chains of one listener."""
 
 
-def chains(ask: Ask, which: tuple[str, int]) -> tuple[Chain, ...]:
+def chains(ask: Ask, which: tuple[Source, int]) -> tuple[Chain, ...]:
     """Return the chains of a port: one per Gateway listener, if all its hostnames have the same
     certificates. ``which``: gateway and port."""
     gateway, port = which
@@ -47,16 +48,16 @@ def chains(ask: Ask, which: tuple[str, int]) -> tuple[Chain, ...]:
     return tuple(result)
 
 
-def _groups(ask: Ask, gateway: str) -> Table[Group, tuple[bool, str]]:
+def _groups(ask: Ask, gateway: Source) -> Table[Group, tuple[bool, str]]:
     return ask(_grouped, gateway).groups
 
 
-def _members(ask: Ask, gateway: str) -> Table[Group, tuple[HostKey, ...]]:
+def _members(ask: Ask, gateway: Source) -> Table[Group, tuple[HostKey, ...]]:
     return ask(_grouped, gateway).members
 
 
 def _grouped(
-    ask: Ask, gateway: str
+    ask: Ask, gateway: Source
 ) -> Grouping[None, HostKey, ir.VirtualHost, Group, tuple[bool, str]]:
     return group_by(ask.last(), ask(virtual_hosts, gateway), _group_of, _order, None)
 

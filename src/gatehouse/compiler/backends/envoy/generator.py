@@ -6,14 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.compiler.backends.configuration import (
-    Entries,
-    Incremental,
-    capabilities,
-    clusters,
-    configuration,
-    secret_files,
-)
+from gatehouse.compiler.backends.configuration import Entries, Incremental, clusters, secret_files
 from gatehouse.compiler.backends.envoy import (
     client_ip,
     compression,
@@ -29,6 +22,7 @@ from gatehouse.compiler.backends.envoy.capabilities import Capabilities
 from gatehouse.compiler.backends.envoy.kube_apiserver import fragments as kube_apiserver
 from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.backends.fragments import Fragment, Output, collect, failed
+from gatehouse.compiler.backends.source import Source, capabilities, configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc
 from gatehouse.compiler.ir.unsupported import Unsupported
@@ -65,7 +59,7 @@ class Generator:
         return Generated(result.content, result.unsupported)
 
 
-def output(ask: Ask, gateway: str) -> Output[Resource, ResourceSet]:
+def output(ask: Ask, gateway: Source) -> Output[Resource, ResourceSet]:
     """Return all resources that Envoy needs to serve a gateway."""
     tables: tuple[Table[Any, Fragment[Resource]], ...] = (
         ask(common_resources, gateway),
@@ -80,14 +74,14 @@ def output(ask: Ask, gateway: str) -> Output[Resource, ResourceSet]:
     return collect(ask.last(), tables, ResourceSet())
 
 
-def common_resources(ask: Ask, gateway: str) -> Table[str, Fragment[Resource]]:
+def common_resources(ask: Ask, gateway: Source) -> Table[str, Fragment[Resource]]:
     """Return the resources that exist once, and the findings about the whole gateway."""
     return Table(
         {"authenticator": ask(_authenticator, gateway), "settings": ask(_settings, gateway)}
     )
 
 
-def _settings(ask: Ask, gateway: str) -> Fragment[Resource]:
+def _settings(ask: Ask, gateway: Source) -> Fragment[Resource]:
     """Return the settings of the whole gateway that Envoy does not support."""
     found = configuration(ask, gateway)
     why = "snippets in NGINX syntax are not supported by Envoy"
@@ -97,16 +91,16 @@ def _settings(ask: Ask, gateway: str) -> Fragment[Resource]:
     return Fragment(
         (),
         (
-            *(Unsupported(of_gateway(gateway), each) for each in reasons),
+            *(Unsupported(of_gateway(gateway.name), each) for each in reasons),
             *(Unsupported(origin, why) for origin in dict.fromkeys(origins)),
         ),
     )
 
 
-def _authenticator(ask: Ask, gateway: str) -> Fragment[Resource]:
+def _authenticator(ask: Ask, gateway: Source) -> Fragment[Resource]:
     """Return the configuration of the authenticator, if the agent has one and any route needs
     it."""
-    if not ask(capabilities, gateway).authenticators:
+    if not capabilities(ask, gateway).authenticators:
         return Fragment()
     filters: dict[Basic | Oidc, list[Origin]] = {}
     for _, _, (authentication, user) in ask(virtual_hosts.needs, gateway):
@@ -114,12 +108,12 @@ def _authenticator(ask: Ask, gateway: str) -> Fragment[Resource]:
     return Fragment(tuple(ext_authz.resources(filters, Entries(ask, secret_files, gateway))))
 
 
-def _cluster_resources(ask: Ask, gateway: str) -> Table[str, Fragment[Resource]]:
+def _cluster_resources(ask: Ask, gateway: Source) -> Table[str, Fragment[Resource]]:
     """Return the clusters with their endpoints and secrets."""
     return ask.map_keys(_cluster, clusters, gateway, failed)
 
 
-def _cluster(ask: Ask, which: tuple[str, str]) -> Fragment[Resource] | None:
+def _cluster(ask: Ask, which: tuple[Source, str]) -> Fragment[Resource] | None:
     """Return the resources of a cluster.
 
     A TCP cluster that no chain names has its endpoints under the names of dynamic clusters only,
@@ -134,21 +128,21 @@ def _cluster(ask: Ask, which: tuple[str, str]) -> Fragment[Resource] | None:
     try:
         if cluster.protocol == "tcp" and not ask.entry(_chained_clusters, gateway, name):
             return Fragment(tuple(own_secrets))
-        resource = cluster_resources.cluster(cluster, ask(capabilities, gateway))
+        resource = cluster_resources.cluster(cluster, capabilities(ask, gateway))
         return Fragment((resource, cluster_resources.endpoints(cluster), *own_secrets))
     except Exception as error:
         return Fragment((), (Unsupported(cluster.origin, reason(error)),))
 
 
-def _certificates(ask: Ask, gateway: str) -> Table[str, ir.Certificate]:
+def _certificates(ask: Ask, gateway: Source) -> Table[str, ir.Certificate]:
     return Table((each.name, each) for each in configuration(ask, gateway).certificates)
 
 
-def _trust(ask: Ask, gateway: str) -> Table[str, ir.TrustBundle]:
+def _trust(ask: Ask, gateway: Source) -> Table[str, ir.TrustBundle]:
     return Table((each.name, each) for each in configuration(ask, gateway).trust)
 
 
-def _chained_clusters(ask: Ask, gateway: str) -> Table[str, str]:
+def _chained_clusters(ask: Ask, gateway: Source) -> Table[str, str]:
     """Return the clusters that filter chains name."""
     return Table.of(
         backend.cluster
@@ -160,13 +154,15 @@ def _chained_clusters(ask: Ask, gateway: str) -> Table[str, str]:
 
 
 def _secret_resources(
-    ask: Ask, gateway: str
+    ask: Ask, gateway: Source
 ) -> Derived[None, SecretKey, ir.Certificate | ir.TrustBundle, Fragment[Resource]]:
     """Return the certificates and CA certificates of listeners, under the names they refer to."""
     return derive(ask.last(), ask(_listener_secrets, gateway), _secret, None)
 
 
-def _listener_secrets(ask: Ask, gateway: str) -> Table[SecretKey, ir.Certificate | ir.TrustBundle]:
+def _listener_secrets(
+    ask: Ask, gateway: Source
+) -> Table[SecretKey, ir.Certificate | ir.TrustBundle]:
     found = configuration(ask, gateway)
     ports = tuple(ask(listeners.ports, gateway).values())
     certificates = {each.name: each for each in found.certificates}

@@ -16,7 +16,7 @@ from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2, udp_listener_config_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 
-from gatehouse.compiler.backends.configuration import ClusterReferences, Clusters, configuration
+from gatehouse.compiler.backends.configuration import ClusterReferences, Clusters
 from gatehouse.compiler.backends.envoy import (
     client_ip,
     connection_manager,
@@ -32,6 +32,7 @@ from gatehouse.compiler.backends.envoy.filter_chains import Chain, chains
 from gatehouse.compiler.backends.envoy.protobufs import address, packed, written
 from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.backends.fragments import Fragment, failed
+from gatehouse.compiler.backends.source import Source, configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.settings import DataPlaneSettings
@@ -71,17 +72,17 @@ class Port(msgspec.Struct, frozen=True):
         return "udp" if udp else "tcp"
 
 
-def ports(ask: Ask, gateway: str) -> Table[PortKey, Port]:
+def ports(ask: Ask, gateway: Source) -> Table[PortKey, Port]:
     """Return the ports of a gateway. TLS listeners may share theirs with HTTPS listeners."""
     return Table(((port.family, port.number), port) for port in _ports(ask, gateway))
 
 
-def _ports(ask: Ask, gateway: str) -> Iterator[Port]:
+def _ports(ask: Ask, gateway: Source) -> Iterator[Port]:
     found = configuration(ask, gateway)
     tls = {each.port: each for each in found.streams if each.protocol == "TLS"}
 
     def of(number: int, **more: Any) -> Port:
-        port = Port(of_port(gateway, number), number, found.bind_address, found.edge, **more)
+        port = Port(of_port(gateway.name, number), number, found.bind_address, found.edge, **more)
         listener = tls.pop(number, None)
         if listener is None:
             return port
@@ -108,12 +109,12 @@ def _ports(ask: Ask, gateway: str) -> Iterator[Port]:
         yield of(tunnel.port, tunnel=ask(proxy_protocol.inputs, (gateway, tunnel.port)))
 
 
-def resources(ask: Ask, gateway: str) -> Table[PortKey, Fragment[Resource]]:
+def resources(ask: Ask, gateway: Source) -> Table[PortKey, Fragment[Resource]]:
     """Return the listeners of all ports."""
     return ask.map_keys(_resources, ports, gateway, failed)
 
 
-def _resources(ask: Ask, which: tuple[str, PortKey]) -> Fragment[Resource] | None:
+def _resources(ask: Ask, which: tuple[Source, PortKey]) -> Fragment[Resource] | None:
     gateway, key = which
     port = ask.entry(ports, gateway, key)
     if port is None:

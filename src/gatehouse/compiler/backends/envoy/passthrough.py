@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gatehouse.compiler.backends.configuration import Clusters, capabilities, configuration
+from gatehouse.compiler.backends.configuration import Clusters
 from gatehouse.compiler.backends.envoy import clusters, names, proxy_protocol, quoting
 from gatehouse.compiler.backends.envoy.dynamic_clusters import DynamicCluster, single_cluster
 from gatehouse.compiler.backends.envoy.filter_chains import chains
 from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.backends.fragments import Fragment, failed
+from gatehouse.compiler.backends.source import Source, capabilities, configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.xds.resources import Resource
@@ -31,7 +32,7 @@ from gatehouse.incremental.grouping import (
 from gatehouse.incremental.query import Ask
 from gatehouse.incremental.table import Table
 
-PortKey = tuple[str, int]
+PortKey = tuple[Source, int]
 """Gateway and port."""
 
 Wildcards = frozenset[str]
@@ -127,12 +128,12 @@ def _covered(hostname: str, wildcards: Wildcards) -> bool:
     return "" in wildcards or any(tail in wildcards for tail in tails if tail != hostname)
 
 
-def dynamic_clusters(ask: Ask, gateway: str) -> Table[str, DynamicCluster]:
+def dynamic_clusters(ask: Ask, gateway: Source) -> Table[str, DynamicCluster]:
     """Return the dynamic clusters of all ports by name."""
     return ask(_dynamic_clusters, gateway).whole
 
 
-def _dynamic_clusters(ask: Ask, gateway: str) -> Union[str, DynamicCluster]:
+def _dynamic_clusters(ask: Ask, gateway: Source) -> Union[str, DynamicCluster]:
     tls_ports, proxy_protocol_ports = ask(_ports, gateway)
     tables = (
         *(ask(_named_clusters_of_hosts, (gateway, port)) for port in tls_ports),
@@ -141,7 +142,7 @@ def _dynamic_clusters(ask: Ask, gateway: str) -> Union[str, DynamicCluster]:
     return union(ask.last(), tuple(each.table for each in tables))
 
 
-def _ports(ask: Ask, gateway: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _ports(ask: Ask, gateway: Source) -> tuple[tuple[int, ...], tuple[int, ...]]:
     found = configuration(ask, gateway)
     tls = (each.port for each in found.streams if each.protocol == "TLS")
     return tuple(tls), tuple(each.port for each in found.tunnels)
@@ -161,19 +162,19 @@ def _name(_: str, dynamic: DynamicCluster) -> str:
     return dynamic.name
 
 
-def resources(ask: Ask, gateway: str) -> Table[str, Fragment[Resource]]:
+def resources(ask: Ask, gateway: Source) -> Table[str, Fragment[Resource]]:
     """Return the resources of all dynamic clusters."""
     return ask.map_keys(_resources, dynamic_clusters, gateway, failed)
 
 
-def _resources(ask: Ask, which: tuple[str, str]) -> Fragment[Resource] | None:
+def _resources(ask: Ask, which: tuple[Source, str]) -> Fragment[Resource] | None:
     gateway, name = which
     dynamic = ask.entry(dynamic_clusters, gateway, name)
     cluster = Clusters(ask, gateway).get(dynamic.cluster) if dynamic is not None else None
     if cluster is None:
         return None
     try:
-        proto = clusters.cluster(cluster, ask(capabilities, gateway), quoting.text(name))
+        proto = clusters.cluster(cluster, capabilities(ask, gateway), quoting.text(name))
         return Fragment((proto, clusters.endpoints(cluster, name)))
     except Exception as error:
         return Fragment((), (Unsupported(cluster.origin, reason(error)),))

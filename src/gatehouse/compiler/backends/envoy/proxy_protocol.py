@@ -15,10 +15,10 @@ import msgspec
 from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
 
-from gatehouse.compiler.backends.configuration import configuration
 from gatehouse.compiler.backends.envoy import client_ip, dynamic_clusters, names, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.failures import InvalidValueError
+from gatehouse.compiler.backends.source import Source, configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.incremental.grouping import (
     Derived,
@@ -50,12 +50,12 @@ class ProxyProtocolInputs(msgspec.Struct, frozen=True):
     restricted: tuple[RestrictedAddress, ...]
 
 
-def destinations(ask: Ask, which: tuple[str, int]) -> Table[str, ir.Destination]:
+def destinations(ask: Ask, which: tuple[Source, int]) -> Table[str, ir.Destination]:
     """Return the destinations of a port by address. ``which``: gateway and port."""
     return ask(_destinations, which).table
 
 
-def _destinations(ask: Ask, which: tuple[str, int]) -> Keyed[int, str, ir.Destination]:
+def _destinations(ask: Ask, which: tuple[Source, int]) -> Keyed[int, str, ir.Destination]:
     gateway, port = which
     tunnels = configuration(ask, gateway).tunnels
     found = next((each.destinations for each in tunnels if each.port == port), ())
@@ -66,7 +66,7 @@ def _key(_: int, destination: ir.Destination) -> str:
     return f"{destination.address} {destination.port}"
 
 
-def inputs(ask: Ask, which: tuple[str, int]) -> ProxyProtocolInputs:
+def inputs(ask: Ask, which: tuple[Source, int]) -> ProxyProtocolInputs:
     """Return the inputs of a port's listener."""
     gateway, port = which
     tunnels = configuration(ask, gateway).tunnels
@@ -75,7 +75,7 @@ def inputs(ask: Ask, which: tuple[str, int]) -> ProxyProtocolInputs:
 
 
 def _restricted(
-    ask: Ask, which: tuple[str, int]
+    ask: Ask, which: tuple[Source, int]
 ) -> Grouping[None, str, ir.Destination, RestrictedAddress, bool]:
     return group_by(ask.last(), ask(destinations, which), _restriction, presence, None)
 
@@ -85,7 +85,7 @@ def _restriction(_: None, __: str, each: ir.Destination) -> Iterable[RestrictedA
 
 
 def clusters_of_destinations(
-    ask: Ask, which: tuple[str, int]
+    ask: Ask, which: tuple[Source, int]
 ) -> Derived[int, str, ir.Destination, dynamic_clusters.DynamicCluster]:
     """Return the dynamic clusters of a port's destinations. ``which``: gateway and port."""
     return derive(ask.last(), ask(destinations, which), _dynamic_cluster, which[1])

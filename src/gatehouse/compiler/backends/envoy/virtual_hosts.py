@@ -12,8 +12,6 @@ from gatehouse.compiler.backends.configuration import (
     ClusterReferences,
     Entries,
     HostKey,
-    capabilities,
-    configuration,
     of_port,
     secret_files,
     virtual_hosts,
@@ -21,6 +19,7 @@ from gatehouse.compiler.backends.configuration import (
 from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, scoped_routes
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.fragments import Fragment, Need, failed
+from gatehouse.compiler.backends.source import Source, capabilities, configuration
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import Resource
@@ -40,7 +39,7 @@ class HttpPort(msgspec.Struct, frozen=True):
     """True: hostnames belong to the listener selected by SNI, and are looked up per listener."""
 
 
-def http_ports(ask: Ask, gateway: str) -> Table[int, HttpPort]:
+def http_ports(ask: Ask, gateway: Source) -> Table[int, HttpPort]:
     """Return the HTTP and HTTPS ports of a gateway."""
     found = configuration(ask, gateway)
     return Table(
@@ -55,12 +54,12 @@ def http_ports(ask: Ask, gateway: str) -> Table[int, HttpPort]:
     )
 
 
-def exact_scopes(ask: Ask, gateway: str) -> Table[HostKey, Fragment[Resource]]:
+def exact_scopes(ask: Ask, gateway: Source) -> Table[HostKey, Fragment[Resource]]:
     """Return the scopes of all exact hostnames."""
     return ask.map_keys(_exact_scope, virtual_hosts, gateway, failed)
 
 
-def _exact_scope(ask: Ask, which: tuple[str, HostKey]) -> Fragment[Resource] | None:
+def _exact_scope(ask: Ask, which: tuple[Source, HostKey]) -> Fragment[Resource] | None:
     gateway, (number, hostname) = which
     host = ask.entry(virtual_hosts, gateway, (number, hostname))
     port = ask.entry(http_ports, gateway, number)
@@ -71,12 +70,12 @@ def _exact_scope(ask: Ask, which: tuple[str, HostKey]) -> Fragment[Resource] | N
     return _fragment(scoped_routes.exact(name, host, context), [host], context)
 
 
-def wide_scopes(ask: Ask, gateway: str) -> Table[HostKey, Fragment[Resource]]:
+def wide_scopes(ask: Ask, gateway: Source) -> Table[HostKey, Fragment[Resource]]:
     """Return the scopes of all other hostnames, by port and listener."""
     return ask.map_keys(_wide_scope, _listeners, gateway, failed)
 
 
-def _wide_scope(ask: Ask, which: tuple[str, HostKey]) -> Fragment[Resource] | None:
+def _wide_scope(ask: Ask, which: tuple[Source, HostKey]) -> Fragment[Resource] | None:
     gateway, (number, listener) = which
     port = ask.entry(http_ports, gateway, number)
     if port is None:
@@ -90,32 +89,32 @@ def _wide_scope(ask: Ask, which: tuple[str, HostKey]) -> Fragment[Resource] | No
     return _fragment(scoped_routes.wide(name, hosts, elsewhere, context), hosts, context)
 
 
-def _listeners(ask: Ask, gateway: str) -> Table[HostKey, bool]:
+def _listeners(ask: Ask, gateway: Source) -> Table[HostKey, bool]:
     """Return the listeners that have virtual hosts, by port and hostname."""
     return ask(_by_listener, gateway).groups
 
 
-def _by_listener(ask: Ask, gateway: str) -> Hosts:
+def _by_listener(ask: Ask, gateway: Source) -> Hosts:
     ports = ask(_separated_ports, gateway)
     return group_by(ask.last(), ask(virtual_hosts, gateway), _listener_of, presence, ports)
 
 
-def _listeners_of_port(ask: Ask, which: tuple[str, int]) -> tuple[str, ...]:
+def _listeners_of_port(ask: Ask, which: tuple[Source, int]) -> tuple[str, ...]:
     gateway, port = which
     return tuple(listener for _, listener in of_port(ask(_listeners, gateway), port))
 
 
-def _inexact_hostnames(ask: Ask, gateway: str) -> Table[HostKey, tuple[HostKey, ...]]:
+def _inexact_hostnames(ask: Ask, gateway: Source) -> Table[HostKey, tuple[HostKey, ...]]:
     """Return the virtual hosts without an exact hostname, by port and listener."""
     return ask(_inexact_by_listener, gateway).members
 
 
-def _inexact_by_listener(ask: Ask, gateway: str) -> Hosts:
+def _inexact_by_listener(ask: Ask, gateway: Source) -> Hosts:
     ports = ask(_separated_ports, gateway)
     return group_by(ask.last(), ask(virtual_hosts, gateway), _inexact_listener_of, presence, ports)
 
 
-def _separated_ports(ask: Ask, gateway: str) -> frozenset[int]:
+def _separated_ports(ask: Ask, gateway: Source) -> frozenset[int]:
     """Return the ports that separate the hostnames of their listeners."""
     ports = ask(http_ports, gateway).items()
     return frozenset(number for number, port in ports if port.per_listener)
@@ -137,10 +136,10 @@ def _is_exact(hostname: str) -> bool:
     return bool(hostname) and not hostname.startswith("*")
 
 
-def _context(ask: Ask, gateway: str, port: HttpPort) -> Context:
+def _context(ask: Ask, gateway: Source, port: HttpPort) -> Context:
     secrets = Entries(ask, secret_files, gateway)
     references = ClusterReferences(ask, gateway)
-    return Context(references, secrets, ask(capabilities, gateway), port.scheme)
+    return Context(references, secrets, capabilities(ask, gateway), port.scheme)
 
 
 def _fragment(
@@ -150,20 +149,20 @@ def _fragment(
     return Fragment((scope.resource,), scope.unsupported, needs)
 
 
-def needs(ask: Ask, gateway: str) -> Table[Need, bool]:
+def needs(ask: Ask, gateway: Source) -> Table[Need, bool]:
     """Return the filters that need an authenticator, each with an object that uses it."""
     exact, wide = ask(_needs_of_exact, gateway), ask(_needs_of_wide, gateway)
     return exact.groups.updated(wide.groups)
 
 
 def _needs_of_exact(
-    ask: Ask, gateway: str
+    ask: Ask, gateway: Source
 ) -> Grouping[None, HostKey, Fragment[Resource], Need, bool]:
     return group_by(ask.last(), ask(exact_scopes, gateway), _needs_of, presence, None)
 
 
 def _needs_of_wide(
-    ask: Ask, gateway: str
+    ask: Ask, gateway: Source
 ) -> Grouping[None, HostKey, Fragment[Resource], Need, bool]:
     return group_by(ask.last(), ask(wide_scopes, gateway), _needs_of, presence, None)
 
@@ -172,12 +171,12 @@ def _needs_of(_: None, __: HostKey, fragment: Fragment[Resource]) -> Iterable[Ne
     return fragment.needs
 
 
-def snippet_origins(ask: Ask, gateway: str) -> Table[Origin, bool]:
+def snippet_origins(ask: Ask, gateway: Source) -> Table[Origin, bool]:
     """Return the origins of the snippets of all virtual hosts."""
     return ask(_by_snippet, gateway).groups
 
 
-def _by_snippet(ask: Ask, gateway: str) -> Grouping[None, HostKey, ir.VirtualHost, Origin, bool]:
+def _by_snippet(ask: Ask, gateway: Source) -> Grouping[None, HostKey, ir.VirtualHost, Origin, bool]:
     return group_by(ask.last(), ask(virtual_hosts, gateway), _snippets_of, presence, None)
 
 

@@ -24,7 +24,7 @@ templates.
 """
 
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
-from gatehouse.compiler.backends.nginx.generator import Generated, Generator
+from gatehouse.compiler.backends.nginx.generator import Generated, Generator, output
 from gatehouse.compiler.backends.nginx.tracing import suspects
 
-__all__ = ["Capabilities", "Generated", "Generator", "suspects"]
+__all__ = ["Capabilities", "Generated", "Generator", "suspects", "output"]

@@ -9,9 +9,7 @@ import msgspec
 from gatehouse.compiler.backends.configuration import (
     Clusters,
     Incremental,
-    capabilities,
     clusters,
-    configuration,
     endpoint_count,
 )
 from gatehouse.compiler.backends.failures import reason
@@ -29,6 +27,7 @@ from gatehouse.compiler.backends.nginx import (
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import Directive
 from gatehouse.compiler.backends.nginx.http_conf import http_conf
+from gatehouse.compiler.backends.source import Source, capabilities, configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.settings import DataPlaneSettings
@@ -69,7 +68,7 @@ class Generator:
         return Generated(result.content, result.unsupported)
 
 
-def output(ask: Ask, gateway: str) -> Output[File, FileSet]:
+def output(ask: Ask, gateway: Source) -> Output[File, FileSet]:
     """Return all files that NGINX needs to serve a gateway."""
     tables = (
         ask(virtual_hosts.server_files, gateway),
@@ -84,34 +83,34 @@ def output(ask: Ask, gateway: str) -> Output[File, FileSet]:
     return collect(ask.last(), tables, FileSet())
 
 
-def cluster_files(ask: Ask, gateway: str) -> Table[str, Fragment[File]]:
+def cluster_files(ask: Ask, gateway: Source) -> Table[str, Fragment[File]]:
     """Return the files of the upstreams of all clusters."""
     return ask.map_keys(_cluster_files, clusters, gateway, failed)
 
 
-def _cluster_files(ask: Ask, which: tuple[str, str]) -> Fragment[File] | None:
+def _cluster_files(ask: Ask, which: tuple[Source, str]) -> Fragment[File] | None:
     gateway, name = which
     cluster = ask.entry(clusters, gateway, name)
     if cluster is None or not cluster.endpoints or cluster.protocol in ("tcp", "udp"):
         return None
     try:
-        return Fragment(upstreams.files(ask(capabilities, gateway), name, [(cluster, 1)]))
+        return Fragment(upstreams.files(capabilities(ask, gateway), name, [(cluster, 1)]))
     except Exception as error:
         return Fragment((), (Unsupported(cluster.origin, reason(error)),))
 
 
-def credential_files(ask: Ask, gateway: str) -> Table[tuple[str, str], Fragment[File]]:
+def credential_files(ask: Ask, gateway: Source) -> Table[tuple[str, str], Fragment[File]]:
     """Return the files of certificates, CA certificates and secrets, by kind and name."""
     return ask(_credential_files, gateway).table
 
 
 def _credential_files(
-    ask: Ask, gateway: str
+    ask: Ask, gateway: Source
 ) -> Derived[None, tuple[str, str], Credential, Fragment[File]]:
     return derive(ask.last(), ask(_credentials, gateway).table, _files_of_credential, None)
 
 
-def _credentials(ask: Ask, gateway: str) -> Keyed[str, tuple[str, str], Credential]:
+def _credentials(ask: Ask, gateway: Source) -> Keyed[str, tuple[str, str], Credential]:
     found = configuration(ask, gateway)
     by_kind: dict[str, Collection[Credential]] = {
         "certificate": found.certificates,
@@ -125,7 +124,7 @@ def _credential_key(kind: str, credential: Credential) -> tuple[str, str]:
     return kind, credential.name
 
 
-def common_files(ask: Ask, gateway: str) -> Table[str, Fragment[File]]:
+def common_files(ask: Ask, gateway: Source) -> Table[str, Fragment[File]]:
     """Return the files that exist once, whatever the number of hostnames and clusters."""
     return Table(
         {
@@ -138,63 +137,67 @@ def common_files(ask: Ask, gateway: str) -> Table[str, Fragment[File]]:
     )
 
 
-def _base(ask: Ask, gateway: str) -> Fragment[File]:
+def _base(ask: Ask, gateway: Source) -> Fragment[File]:
     """Return the file that all virtual hosts share."""
     internal_ports, edge = ask(_base_settings, gateway)
     needs = ask(virtual_hosts.needs_of_kind, (gateway, virtual_hosts.RATE_LIMIT_ZONE))
     rate_limit_zones = sorted((zone for _, _, zone in needs), key=lambda zone: zone.arguments)
     maps = (*ask(virtual_hosts.names_by_sni_of_ports, gateway), *rate_limit_zones)
     zone = _upstream_zone(ask, gateway, names.ZONE)
-    text = http_conf(ask(capabilities, gateway), maps, dict(internal_ports), edge, zone)
+    text = http_conf(capabilities(ask, gateway), maps, dict(internal_ports), edge, zone)
     return Fragment((File.make(f"{names.ROOT}/http.conf", text),))
 
 
-def _base_settings(ask: Ask, gateway: str) -> tuple[tuple[tuple[int, int], ...], DataPlaneSettings]:
+def _base_settings(
+    ask: Ask, gateway: Source
+) -> tuple[tuple[tuple[int, int], ...], DataPlaneSettings]:
     found = configuration(ask, gateway)
     return tuple(sorted(l4_listeners.internal_ports(found).items())), found.edge
 
 
-def _upstream_zone(ask: Ask, gateway: str, name: str) -> list[Directive]:
-    if not ask(capabilities, gateway).resolving_upstreams:
+def _upstream_zone(ask: Ask, gateway: Source, name: str) -> list[Directive]:
+    if not capabilities(ask, gateway).resolving_upstreams:
         return []
     # Twice: upstreams of several clusters and of session persistence have copies of their own.
     return [upstreams.zone(name, 2 * ask(endpoint_count, gateway))]
 
 
-def _outer_contexts(ask: Ask, gateway: str) -> Fragment[File]:
-    return outer_contexts.fragment(configuration(ask, gateway), ask(capabilities, gateway))
+def _outer_contexts(ask: Ask, gateway: Source) -> Fragment[File]:
+    return outer_contexts.fragment(configuration(ask, gateway), capabilities(ask, gateway))
 
 
-def _stream(ask: Ask, gateway: str) -> Fragment[File]:
+def _stream(ask: Ask, gateway: Source) -> Fragment[File]:
     """Return the file that all L4 listeners share, and findings about those not supported."""
     found = configuration(ask, gateway)
     why = "selection by the destination in a PROXY header is not supported by NGINX; use Envoy"
-    unsupported = [Unsupported(of_port(gateway, each.port), why) for each in found.tunnels]
+    unsupported = [Unsupported(of_port(gateway.name, each.port), why) for each in found.tunnels]
     files: tuple[File, ...] = ()
-    if found.streams and not ask(capabilities, gateway).stream_servers:
+    if found.streams and not capabilities(ask, gateway).stream_servers:
         why = "TCP, UDP and TLS listeners require NGINX 1.25.5 or newer"
-        unsupported += [Unsupported(of_port(gateway, each.port), why) for each in found.streams]
+        unsupported += [
+            Unsupported(of_port(gateway.name, each.port), why) for each in found.streams
+        ]
     elif found.streams:
         text = stream.stream_conf(found.edge, _upstream_zone(ask, gateway, names.STREAM_ZONE))
         files = (File.make(f"{names.ROOT}/stream.conf", text),)
     return Fragment(files, tuple(unsupported))
 
 
-def _connectors(ask: Ask, gateway: str) -> Fragment[File]:
+def _connectors(ask: Ask, gateway: Source) -> Fragment[File]:
     """Return the configuration of the TLS connectors, if the agent has them."""
-    if not ask(capabilities, gateway).connectors:
+    if not capabilities(ask, gateway).connectors:
         return Fragment()
     all_clusters = Clusters(ask, gateway)
     connected = [all_clusters[name] for name in ask(_connected_clusters, gateway)]
     return Fragment(tuple(tls_connectors.files(connected)))
 
 
-def _connected_clusters(ask: Ask, gateway: str) -> tuple[str, ...]:
+def _connected_clusters(ask: Ask, gateway: Source) -> tuple[str, ...]:
     """Return the names of the clusters that are reached through a TLS connector."""
     return ask(_by_connection, gateway).members.get(True, ())
 
 
-def _by_connection(ask: Ask, gateway: str) -> Grouping[None, str, http.Cluster, bool, bool]:
+def _by_connection(ask: Ask, gateway: Source) -> Grouping[None, str, http.Cluster, bool, bool]:
     return group_by(ask.last(), ask(clusters, gateway), _is_connected, presence, None)
 
 
@@ -202,8 +205,8 @@ def _is_connected(_: None, __: str, cluster: http.Cluster) -> list[bool]:
     return [True] if tls_connectors.connected(cluster) else []
 
 
-def _authenticator(ask: Ask, gateway: str) -> Fragment[File]:
-    able = ask(capabilities, gateway)
+def _authenticator(ask: Ask, gateway: Source) -> Fragment[File]:
+    able = capabilities(ask, gateway)
     if not (able.auth_request and able.authenticators):
         return Fragment()
     needs = ask(virtual_hosts.needs_of_kind, (gateway, virtual_hosts.RELYING_PARTY))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from gatehouse.compiler.backends.configuration import (
     ClusterReferences,
     Clusters,
-    capabilities,
-    configuration,
     of_port,
     virtual_hosts,
 )
 from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.backends.fragments import Fragment, failed
 from gatehouse.compiler.backends.nginx import names, stream, tls_connectors, upstreams
+from gatehouse.compiler.backends.source import Source, capabilities, configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.file_set import File
@@ -27,35 +26,35 @@ Weights = tuple[tuple[str, int], ...]
 """Names of clusters with their weights."""
 
 
-def l4_listeners(ask: Ask, gateway: str) -> Table[ListenerKey, ir.L4Listener]:
+def l4_listeners(ask: Ask, gateway: Source) -> Table[ListenerKey, ir.L4Listener]:
     """Return the L4 listeners that the proxy can serve."""
-    if not ask(capabilities, gateway).stream_servers:
+    if not capabilities(ask, gateway).stream_servers:
         return Table()
     streams = configuration(ask, gateway).streams
     return Table(((each.port, each.protocol), each) for each in streams)
 
 
-def l4_files(ask: Ask, gateway: str) -> Table[ListenerKey, Fragment[File]]:
+def l4_files(ask: Ask, gateway: Source) -> Table[ListenerKey, Fragment[File]]:
     """Return the files of all L4 listeners."""
     return ask.map_keys(_l4_file, l4_listeners, gateway, failed)
 
 
-def _l4_file(ask: Ask, which: tuple[str, ListenerKey]) -> Fragment[File] | None:
+def _l4_file(ask: Ask, which: tuple[Source, ListenerKey]) -> Fragment[File] | None:
     gateway, (number, protocol) = which
     listener = ask.entry(l4_listeners, gateway, (number, protocol))
     if listener is None:
         return None
-    able, clusters = ask(capabilities, gateway), ClusterReferences(ask, gateway)
+    able, clusters = capabilities(ask, gateway), ClusterReferences(ask, gateway)
     try:
         tls_connectors.check(able, stream.used(listener, clusters))
         text = stream.stream(listener, ask(_ports, which), clusters)
     except Exception as error:
-        origin = origin_of_port(gateway, number)
+        origin = origin_of_port(gateway.name, number)
         return Fragment((), (Unsupported(origin, reason(error)),))
     return Fragment((File.make(names.stream_file(number, protocol), text),))
 
 
-def _ports(ask: Ask, which: tuple[str, ListenerKey]) -> stream.Ports:
+def _ports(ask: Ask, which: tuple[Source, ListenerKey]) -> stream.Ports:
     gateway, (number, protocol) = which
     found = configuration(ask, gateway)
     inside = internal_ports(found)
@@ -66,17 +65,17 @@ def _ports(ask: Ask, which: tuple[str, ListenerKey]) -> stream.Ports:
         inside.get(number, 0),
         ask(_https_names, (gateway, number)) if shared else (),
         found.edge,
-        ask(capabilities, gateway).status_zones,
+        capabilities(ask, gateway).status_zones,
     )
 
 
-def _https_names(ask: Ask, which: tuple[str, int]) -> tuple[str, ...]:
+def _https_names(ask: Ask, which: tuple[Source, int]) -> tuple[str, ...]:
     """Return the hostnames of an HTTPS port."""
     gateway, port = which
     return tuple(hostname for _, hostname in of_port(ask(virtual_hosts, gateway), port))
 
 
-def l4_upstreams(ask: Ask, gateway: str) -> Table[str, Weights]:
+def l4_upstreams(ask: Ask, gateway: Source) -> Table[str, Weights]:
     """Return the upstreams of all L4 listeners by name."""
     clusters = ClusterReferences(ask, gateway)
     by_name = stream.upstreams(ask(l4_listeners, gateway).values(), clusters)
@@ -86,17 +85,17 @@ def l4_upstreams(ask: Ask, gateway: str) -> Table[str, Weights]:
     )
 
 
-def l4_upstream_files(ask: Ask, gateway: str) -> Table[str, Fragment[File]]:
+def l4_upstream_files(ask: Ask, gateway: Source) -> Table[str, Fragment[File]]:
     """Return the files of the upstreams of all L4 listeners."""
     return ask.map_keys(_l4_upstream_files, l4_upstreams, gateway, failed)
 
 
-def _l4_upstream_files(ask: Ask, which: tuple[str, str]) -> Fragment[File] | None:
+def _l4_upstream_files(ask: Ask, which: tuple[Source, str]) -> Fragment[File] | None:
     gateway, name = which
     weights = ask.entry(l4_upstreams, gateway, name)
     if weights is None:
         return None
-    able, clusters = ask(capabilities, gateway), Clusters(ask, gateway)
+    able, clusters = capabilities(ask, gateway), Clusters(ask, gateway)
     shares = [(clusters[cluster], weight) for cluster, weight in weights]
     text = upstreams.stream_upstream(able, name, shares)
     file = File.make(names.stream_upstream_file(name), text)

@@ -10,8 +10,6 @@ from gatehouse.compiler.backends.configuration import (
     ClusterReferences,
     Clusters,
     HostKey,
-    capabilities,
-    configuration,
     of_port,
     virtual_hosts,
 )
@@ -27,6 +25,7 @@ from gatehouse.compiler.backends.nginx.directives import Directive
 from gatehouse.compiler.backends.nginx.l4_listeners import internal_ports
 from gatehouse.compiler.backends.nginx.route_context import Context
 from gatehouse.compiler.backends.nginx.servers import Port, default_server, names_by_sni, server
+from gatehouse.compiler.backends.source import Source, capabilities, configuration
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.file_set import File
@@ -47,7 +46,7 @@ class SharedUpstream(msgspec.Struct, frozen=True):
     """The variable that selects the endpoint."""
 
 
-def ports(ask: Ask, gateway: str) -> Table[int, Port]:
+def ports(ask: Ask, gateway: Source) -> Table[int, Port]:
     """Return the HTTP and HTTPS ports of a gateway."""
     found = configuration(ask, gateway)
     inside = internal_ports(found)
@@ -67,12 +66,12 @@ def ports(ask: Ask, gateway: str) -> Table[int, Port]:
     )
 
 
-def server_files(ask: Ask, gateway: str) -> Table[HostKey, Fragment[File]]:
+def server_files(ask: Ask, gateway: Source) -> Table[HostKey, Fragment[File]]:
     """Return the files of all virtual hosts."""
     return ask.map_keys(_server_file, virtual_hosts, gateway, failed)
 
 
-def _server_file(ask: Ask, which: tuple[str, HostKey]) -> Fragment[File] | None:
+def _server_file(ask: Ask, which: tuple[Source, HostKey]) -> Fragment[File] | None:
     gateway, (number, hostname) = which
     host = ask.entry(virtual_hosts, gateway, (number, hostname))
     port = ask.entry(ports, gateway, number)
@@ -81,7 +80,7 @@ def _server_file(ask: Ask, which: tuple[str, HostKey]) -> Fragment[File] | None:
     context = Context(
         f"{number}/{hostname}",
         ClusterReferences(ask, gateway),
-        ask(capabilities, gateway),
+        capabilities(ask, gateway),
         host.settings.client,
         port.edge.removed_headers,
     )
@@ -90,12 +89,12 @@ def _server_file(ask: Ask, which: tuple[str, HostKey]) -> Fragment[File] | None:
     return Fragment((file,), generated.unsupported, frozenset(_needs(host, context)))
 
 
-def default_files(ask: Ask, gateway: str) -> Table[int, Fragment[File]]:
+def default_files(ask: Ask, gateway: Source) -> Table[int, Fragment[File]]:
     """Return the files of the servers for unknown hostnames."""
     return ask.map_keys(_default_file, ports, gateway, failed)
 
 
-def _default_file(ask: Ask, which: tuple[str, int]) -> Fragment[File] | None:
+def _default_file(ask: Ask, which: tuple[Source, int]) -> Fragment[File] | None:
     gateway, number = which
     port = ask.entry(ports, gateway, number)
     if port is None or ask.entry(virtual_hosts, gateway, (number, "")) is not None:
@@ -103,7 +102,7 @@ def _default_file(ask: Ask, which: tuple[str, int]) -> Fragment[File] | None:
     return Fragment((File.make(names.default_file(number), default_server(port)),))
 
 
-def names_by_sni_of_ports(ask: Ask, gateway: str) -> tuple[Directive, ...]:
+def names_by_sni_of_ports(ask: Ask, gateway: Source) -> tuple[Directive, ...]:
     """Return, for each HTTPS port, the map from SNI to the listener that it belongs to."""
     listeners = ask(_listeners, gateway).groups
     return tuple(
@@ -113,7 +112,7 @@ def names_by_sni_of_ports(ask: Ask, gateway: str) -> tuple[Directive, ...]:
     )
 
 
-def _listeners(ask: Ask, gateway: str) -> Grouping[None, HostKey, ir.VirtualHost, HostKey, bool]:
+def _listeners(ask: Ask, gateway: Source) -> Grouping[None, HostKey, ir.VirtualHost, HostKey, bool]:
     """Group the virtual hosts by port and hostname of their listener."""
     return group_by(ask.last(), ask(virtual_hosts, gateway), _listener_of, presence, None)
 
@@ -122,12 +121,14 @@ def _listener_of(_: None, key: HostKey, host: ir.VirtualHost) -> Iterable[HostKe
     return [(key[0], host.listener)]
 
 
-def needs(ask: Ask, gateway: str) -> Table[Need, bool]:
+def needs(ask: Ask, gateway: Source) -> Table[Need, bool]:
     """Return what virtual hosts need beside their own files."""
     return ask(_grouped_needs, gateway).groups
 
 
-def _grouped_needs(ask: Ask, gateway: str) -> Grouping[None, HostKey, Fragment[File], Need, bool]:
+def _grouped_needs(
+    ask: Ask, gateway: Source
+) -> Grouping[None, HostKey, Fragment[File], Need, bool]:
     return group_by(ask.last(), ask(server_files, gateway), _needs_of, presence, None)
 
 
@@ -135,27 +136,27 @@ def _needs_of(_: None, __: HostKey, fragment: Fragment[File]) -> Iterable[Need]:
     return fragment.needs
 
 
-def needs_of_kind(ask: Ask, which: tuple[str, str]) -> Table[Need, bool]:
+def needs_of_kind(ask: Ask, which: tuple[Source, str]) -> Table[Need, bool]:
     """Return the needs of one kind; ``which``: gateway and kind."""
     gateway, kind = which
     return ask(needs, gateway).between((kind, "", None), (f"{kind}\0", "", None))
 
 
-def shared_upstreams(ask: Ask, gateway: str) -> Table[Need, bool]:
+def shared_upstreams(ask: Ask, gateway: Source) -> Table[Need, bool]:
     """Return the upstreams that routes need beside those of clusters."""
     return ask(needs_of_kind, (gateway, UPSTREAM))
 
 
-def shared_upstream_files(ask: Ask, gateway: str) -> Table[Need, Fragment[File]]:
+def shared_upstream_files(ask: Ask, gateway: Source) -> Table[Need, Fragment[File]]:
     """Return the files of the upstreams that routes need beside those of clusters."""
     return ask.map_keys(_shared_upstream_files, shared_upstreams, gateway, failed)
 
 
-def _shared_upstream_files(ask: Ask, which: tuple[str, Need]) -> Fragment[File]:
+def _shared_upstream_files(ask: Ask, which: tuple[Source, Need]) -> Fragment[File]:
     gateway, (_, name, upstream) = which
     clusters = Clusters(ask, gateway)
     shares = [(clusters[cluster], weight) for cluster, weight in upstream.shares]
-    return Fragment(upstreams.files(ask(capabilities, gateway), name, shares, upstream.by))
+    return Fragment(upstreams.files(capabilities(ask, gateway), name, shares, upstream.by))
 
 
 def _needs(host: ir.VirtualHost, context: Context) -> Iterator[Need]:

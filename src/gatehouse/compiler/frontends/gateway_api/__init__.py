@@ -23,6 +23,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.parameters import (
     provisioning,
 )
 from gatehouse.compiler.frontends.gateway_api.inputs import (
+    BACK_END_FINDINGS_KEY,
     CONTROLLERS,
     CRD_VERSIONS_KEY,
     ENVOY,
@@ -45,8 +46,8 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     key_of,
     rejected_object_key,
     rejected_ports_key,
+    rejections_key,
     replacement_key,
-    unsupported_key,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners.addresses import gateway_addresses
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import service_ports
@@ -60,6 +61,7 @@ from gatehouse.compiler.frontends.gateway_api.status.types import Status
 from gatehouse.compiler.frontends.gateway_api.translate import compile_gateway
 
 __all__ = [
+    "BACK_END_FINDINGS_KEY",
     "CRD_VERSIONS_KEY",
     "CRDVersions",
     "CONTROLLERS",
@@ -83,8 +85,8 @@ __all__ = [
     "key_of",
     "rejected_object_key",
     "rejected_ports_key",
+    "rejections_key",
     "replacement_key",
-    "unsupported_key",
     "compile_gateway",
     "controller_of",
     "decode",

@@ -165,18 +165,25 @@ class ProgrammedInput(msgspec.Struct, frozen=True):
     """Names the objects that are left out because the proxy rejected them."""
 
 
-def unsupported_key(gateway: Key, subject: Key) -> Key:
-    """Return the key of what a Gateway's data plane does not support or rejects of an object.
+BACK_END_FINDINGS_KEY: Key = ("BackEndFindings",)
+"""Input: a function that returns what a Gateway's back end does not support of an object. It gets
+``ask``, the Gateway and the object. None: there are no back ends."""
+
+
+def rejections_key(gateway: Key, subject: Key) -> Key:
+    """Return the key of what a Gateway's proxies reject of an object.
 
     The value is a tuple of :class:`gatehouse.compiler.ir.unsupported.Unsupported`.
     """
-    return ("Unsupported", gateway[1], gateway[2], *subject)
+    return ("Rejections", gateway[1], gateway[2], *subject)
 
 
 def unsupported(ask: Ask, gateway: Key, subject: Key) -> tuple[Unsupported, ...]:
     """Return what a Gateway's data plane does not support or rejects of an object."""
-    found: tuple[Unsupported, ...] | None = ask.read(unsupported_key(gateway, subject))
-    return found or ()
+    of_back_end = ask.read(BACK_END_FINDINGS_KEY)
+    rejections: tuple[Unsupported, ...] | None = ask.read(rejections_key(gateway, subject))
+    generated: tuple[Unsupported, ...] = of_back_end(ask, gateway, subject) if of_back_end else ()
+    return (*generated, *(rejections or ()))
 
 
 class Replacement(msgspec.Struct, frozen=True):

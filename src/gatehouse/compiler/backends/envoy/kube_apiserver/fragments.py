@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.compiler.backends.configuration import Entries, configuration, secret_files
+from gatehouse.compiler.backends.configuration import Entries, secret_files
 from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.backends.envoy.kube_apiserver import (
     clusters,
@@ -17,6 +17,7 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
 )
 from gatehouse.compiler.backends.failures import reason
 from gatehouse.compiler.backends.fragments import Fragment, failed
+from gatehouse.compiler.backends.source import Source, configuration
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
@@ -28,7 +29,7 @@ ArrivalKey = tuple[int, str]
 """Port and name of a cluster."""
 
 
-def tables(ask: Ask, gateway: str) -> tuple[Table[Any, Fragment[Resource]], ...]:
+def tables(ask: Ask, gateway: Source) -> tuple[Table[Any, Fragment[Resource]], ...]:
     """Return all fragments of the kube-apiservers of a gateway."""
     return (
         ask.map_keys(_cluster, clusters_by_name, gateway, failed),
@@ -38,7 +39,7 @@ def tables(ask: Ask, gateway: str) -> tuple[Table[Any, Fragment[Resource]], ...]
     )
 
 
-def clusters_by_name(ask: Ask, gateway: str) -> Table[str, ir.ApiCluster]:
+def clusters_by_name(ask: Ask, gateway: Source) -> Table[str, ir.ApiCluster]:
     """Return each cluster once: several ports serve the same servers and share their limits."""
     apis = configuration(ask, gateway).apis
     return Table((each.name, each) for each in _clusters(apis))
@@ -48,7 +49,7 @@ def _clusters(listeners: Iterable[ir.ApiListener]) -> Collection[ir.ApiCluster]:
     return {each.name: each for listener in listeners for each in listener.clusters}.values()
 
 
-def _cluster(ask: Ask, which: tuple[str, str]) -> Fragment[Resource] | None:
+def _cluster(ask: Ask, which: tuple[Source, str]) -> Fragment[Resource] | None:
     """Return the resources towards a cluster. Limits and policies are separate from servers: they
     change independently."""
     gateway, name = which
@@ -64,7 +65,7 @@ def _cluster(ask: Ask, which: tuple[str, str]) -> Fragment[Resource] | None:
         return Fragment((), (Unsupported(cluster.origin, reason(error)),))
 
 
-def _arrivals(ask: Ask, gateway: str) -> Table[ArrivalKey, ir.ApiCluster]:
+def _arrivals(ask: Ask, gateway: Source) -> Table[ArrivalKey, ir.ApiCluster]:
     return Table(
         ((listener.port, cluster.name), cluster)
         for listener in configuration(ask, gateway).apis
@@ -72,7 +73,7 @@ def _arrivals(ask: Ask, gateway: str) -> Table[ArrivalKey, ir.ApiCluster]:
     )
 
 
-def _arrival(ask: Ask, which: tuple[str, ArrivalKey]) -> Fragment[Resource] | None:
+def _arrival(ask: Ask, which: tuple[Source, ArrivalKey]) -> Fragment[Resource] | None:
     gateway, key = which
     cluster = ask.entry(_arrivals, gateway, key)
     if cluster is None:
@@ -83,7 +84,7 @@ def _arrival(ask: Ask, which: tuple[str, ArrivalKey]) -> Fragment[Resource] | No
         return Fragment((), (Unsupported(cluster.origin, reason(error)),))
 
 
-def _shared(ask: Ask, gateway: str) -> Table[str, Fragment[Resource]]:
+def _shared(ask: Ask, gateway: Source) -> Table[str, Fragment[Resource]]:
     """Return what all kube-apiservers share: the sidecar, and rate limit services by address."""
     apis = configuration(ask, gateway).apis
     counters = {api.counter for api in apis if api.counter}
@@ -116,7 +117,7 @@ def _unsupported(cluster: ir.ApiCluster, token: str) -> tuple[Unsupported, ...]:
     return tuple(Unsupported(cluster.origin, each, served=True) for each in reasons)
 
 
-def _listeners(ask: Ask, gateway: str) -> Table[int, ir.ApiListener]:
+def _listeners(ask: Ask, gateway: Source) -> Table[int, ir.ApiListener]:
     """Return the listeners with only those fields of their clusters on which chains depend."""
     return Table(
         (
@@ -141,13 +142,13 @@ def _anonymous(certificates: Collection[str]) -> tuple[str, ...]:
     return ("",) * len(certificates)
 
 
-def _settings(ask: Ask, gateway: str) -> ir_gateway.Gateway:
+def _settings(ask: Ask, gateway: Source) -> ir_gateway.Gateway:
     """Return a gateway without listeners: its name and settings."""
     found = configuration(ask, gateway)
-    return ir_gateway.Gateway(gateway, found.bind_address, edge=found.edge)
+    return ir_gateway.Gateway(gateway.name, found.bind_address, edge=found.edge)
 
 
-def _port(ask: Ask, which: tuple[str, int]) -> Fragment[Resource] | None:
+def _port(ask: Ask, which: tuple[Source, int]) -> Fragment[Resource] | None:
     gateway, number = which
     listener, settings = ask.entry(_listeners, gateway, number), ask(_settings, gateway)
     if listener is None:

@@ -1,0 +1,91 @@
+"""Queries that join front ends and back ends: the output of each Gateway, and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gatehouse.compiler.backends.fragments import Output
+from gatehouse.compiler.backends.source import Source
+from gatehouse.compiler.frontends import combined, gateway_api
+from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.incremental.grouping import Grouping, group_by, presence
+from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.table import Table
+
+BACK_ENDS: Key = ("BackEnds",)
+"""Input: the query for the output of each back end, by ``controllerName`` of the GatewayClass."""
+
+OutputQuery = Callable[[Ask, Source], Output[Any, Any]]
+
+FragmentKey = tuple[int, Any]
+"""Key of a fragment in :attr:`Output.findings`."""
+
+_REPORTED = frozenset(resource.kind for resource in combined.REPORTED)
+
+
+def capabilities_key(controller: str, gateway: Key) -> Key:
+    """Return the key of the capabilities that the instances of a Gateway have in common."""
+    return ("Capabilities", controller, *gateway[1:])
+
+
+def output(ask: Ask, gateway: Key) -> Output[Any, Any] | None:
+    """Return everything that the data planes of a Gateway need.
+
+    None if the Gateway cannot be served yet, and before an instance has connected, since instances
+    report their capabilities.
+    """
+    controller = ask(gateway_api.controller_of, gateway)
+    capabilities = capabilities_key(controller, gateway)
+    back_end: OutputQuery | None = (ask.read(BACK_ENDS) or {}).get(controller)
+    if back_end is None or ask.read(capabilities) is None:
+        return None
+    if not ask(_is_compiled, gateway):
+        return None
+    name = f"{gateway[1]}/{gateway[2]}"
+    return ask(back_end, Source(name, combined.compile_gateway, gateway, capabilities))
+
+
+def _is_compiled(ask: Ask, gateway: Key) -> bool:
+    return ask(combined.compile_gateway, gateway) is not None
+
+
+def findings(ask: Ask, gateway: Key, subject: Key) -> tuple[Unsupported, ...]:
+    """Return what the back end of a Gateway does not support of an object. Plain function."""
+    keys = ask.entry(_fragments_by_subject, gateway, subject) or ()
+    found = (each for key in keys for each in ask.entry(_findings, gateway, key) or ())
+    return tuple(each for each in found if subject_of(gateway, each) == subject)
+
+
+def subject_of(gateway: Key, finding: Unsupported) -> Key:
+    """Return the origin of a finding if it has a status; else the Gateway."""
+    has_status = finding.origin.kind in _REPORTED
+    return gateway_api.key_of(finding.origin) if has_status else gateway
+
+
+def by_subject(gateway: Key, found: Iterable[Unsupported]) -> dict[Key, tuple[Unsupported, ...]]:
+    """Return rejections by a proxy as inputs, by the object whose status reports them."""
+    result: dict[Key, tuple[Unsupported, ...]] = {}
+    for each in found:
+        key = gateway_api.rejections_key(gateway, subject_of(gateway, each))
+        result[key] = (*result.get(key, ()), each)
+    return result
+
+
+def _findings(ask: Ask, gateway: Key) -> Table[FragmentKey, tuple[Unsupported, ...]]:
+    generated = ask(output, gateway)
+    return generated.findings if generated is not None else Table()
+
+
+def _fragments_by_subject(ask: Ask, gateway: Key) -> Table[Key, tuple[FragmentKey, ...]]:
+    return ask(_grouped_by_subject, gateway).members
+
+
+def _grouped_by_subject(
+    ask: Ask, gateway: Key
+) -> Grouping[Key, FragmentKey, tuple[Unsupported, ...], Key, bool]:
+    return group_by(ask.last(), ask(_findings, gateway), _subjects_of, presence, gateway)
+
+
+def _subjects_of(gateway: Key, _: FragmentKey, found: tuple[Unsupported, ...]) -> Iterable[Key]:
+    return (subject_of(gateway, each) for each in found)

@@ -21,11 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from heapq import heappop, heappush
-from operator import attrgetter
-from types import TracebackType
 from typing import Any, TypeVar
 
 from gatehouse.incremental.grouping import Derived, derive
+from gatehouse.incremental.memo import Frame, Memo, Read, height_of
 from gatehouse.incremental.snapshot import Index, Key, Snapshot
 from gatehouse.incremental.table import Chunk, Table
 
@@ -38,68 +37,6 @@ K = TypeVar("K")
 
 class QueryCycleError(RuntimeError):
     """A query called itself, directly or through other queries."""
-
-
-class _Memo:
-    """A cached result with its dependencies and its callers."""
-
-    __slots__ = (
-        "argument",
-        "callers",
-        "calls",
-        "entry_callers",
-        "error",
-        "function",
-        "has_result",
-        "height",
-        "reads",
-        "stale",
-        "tables",
-        "traceback",
-        "value",
-    )
-
-    def __init__(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> None:
-        self.function = function
-        self.argument = argument
-        self.has_result = False
-        self.stale = True
-        self.height = 0
-        """Greater than the height of every memo in ``calls`` and ``tables``."""
-        self.value: Any = None
-        self.error: Exception | None = None
-        self.traceback: TracebackType | None = None
-        self.reads: frozenset[Read] = frozenset()
-        self.calls: tuple[_Memo, ...] = ()
-        self.callers: set[_Memo] = set()
-        self.tables: tuple[_Memo, ...] = ()
-        """Memos of tables of which it depends on some entries only."""
-        self.entry_callers: set[_Memo] = set()
-        """Memos that depend on some entries of the result only."""
-
-    def __lt__(self, other: _Memo) -> bool:
-        return self.height < other.height
-
-    def failure(self) -> Exception | None:
-        """Return the exception with its original traceback, because each raise extends the
-        traceback."""
-        return self.error.with_traceback(self.traceback) if self.error is not None else None
-
-
-Read = Key | tuple[_Memo, Any]
-"""An input, or an entry of a table: the memo of the table and the key."""
-
-_height = attrgetter("height")
-
-
-class _Frame:
-    __slots__ = ("calls", "last", "reads", "tables")
-
-    def __init__(self, last: Any = None) -> None:
-        self.last = last
-        self.reads: set[Read] = set()
-        self.tables: dict[_Memo, None] = {}
-        self.calls: dict[_Memo, None] = {}
 
 
 class Ask:
@@ -235,16 +172,16 @@ class Engine:
         self.snapshot = snapshot
         self.runs = 0
         """Number of query bodies that have run so far, for tests and metrics."""
-        self._memos: dict[Callable[[Ask, Any], Any], dict[Hashable, _Memo]] = {}
-        self._readers: dict[Read, set[_Memo]] = {}
-        self._stale: list[tuple[int, _Memo]] = []
+        self._memos: dict[Callable[[Ask, Any], Any], dict[Hashable, Memo]] = {}
+        self._readers: dict[Read, set[Memo]] = {}
+        self._stale: list[tuple[int, Memo]] = []
         """A heap by height."""
-        self._roots: dict[_Memo, None] = {}
+        self._roots: dict[Memo, None] = {}
         """Memos that the last pass called directly."""
-        self._orphans: dict[_Memo, None] = {}
+        self._orphans: dict[Memo, None] = {}
         """Memos that lost a caller."""
-        self._frames: list[_Frame] = []
-        self._running: set[_Memo] = set()
+        self._frames: list[Frame] = []
+        self._running: set[Memo] = set()
         self._ask = Ask(self)
 
     def commit(self, changes: Mapping[Key, Any]) -> frozenset[Key]:
@@ -265,7 +202,7 @@ class Engine:
 
         A pass that raises drops nothing.
         """
-        root = _Frame()
+        root = Frame()
         self._frames = [root]
         self._running.clear()
         try:
@@ -278,7 +215,7 @@ class Engine:
         self._roots = root.calls
         self._drop_orphans()
 
-    def _mark(self, memos: Iterable[_Memo]) -> None:
+    def _mark(self, memos: Iterable[Memo]) -> None:
         for memo in memos:
             if not memo.stale:
                 memo.stale = True
@@ -306,10 +243,10 @@ class Engine:
 
     def _set_dependencies(
         self,
-        memo: _Memo,
+        memo: Memo,
         reads: frozenset[Read],
-        calls: tuple[_Memo, ...],
-        tables: tuple[_Memo, ...],
+        calls: tuple[Memo, ...],
+        tables: tuple[Memo, ...],
     ) -> None:
         """Replace the dependencies of ``memo``."""
         for key in memo.reads - reads:
@@ -333,9 +270,9 @@ class Engine:
             for new in tables:
                 new.entry_callers.add(memo)
         memo.reads, memo.calls, memo.tables = reads, calls, tables
-        memo.height = 1 + max(map(_height, (*calls, *tables)), default=0)
+        memo.height = 1 + max(map(height_of, (*calls, *tables)), default=0)
 
-    def _lookup(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> _Memo:
+    def _lookup(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> Memo:
         """Return the up-to-date memo of a query."""
         if self._stale and len(self._frames) == 1:
             self._run_stale()
@@ -343,7 +280,7 @@ class Engine:
 
     def _queries(
         self, function: Callable[[Ask, Any], Any], arguments: tuple[Hashable, ...]
-    ) -> list[_Memo]:
+    ) -> list[Memo]:
         if self._stale and len(self._frames) == 1:
             self._run_stale()
         by_argument = self._memos.setdefault(function, {})
@@ -356,21 +293,21 @@ class Engine:
         self._frames[-1].calls.update(dict.fromkeys(memos))
         return memos
 
-    def _run_memo(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> _Memo:
+    def _run_memo(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> Memo:
         """Return the memo of a query whose result is missing or stale, after running it."""
         by_argument = self._memos.setdefault(function, {})
         memo = by_argument.get(argument)
         if memo is None:
-            memo = by_argument[argument] = _Memo(function, argument)
+            memo = by_argument[argument] = Memo(function, argument)
         if memo.stale:
             self._run(memo)
         return memo
 
-    def _run(self, memo: _Memo) -> None:
+    def _run(self, memo: Memo) -> None:
         if memo in self._running:
             raise QueryCycleError(f"{memo.function.__name__}({memo.argument!r}) depends on itself")
         self._running.add(memo)
-        frame = _Frame(memo.value)
+        frame = Frame(memo.value)
         self._frames.append(frame)
         value, error = None, None
         try:
@@ -395,7 +332,7 @@ class Engine:
         memo.traceback = error.__traceback__ if error is not None else None
         self._mark(memo.callers)
 
-    def _mark_entry_callers(self, memo: _Memo, value: Any) -> None:
+    def _mark_entry_callers(self, memo: Memo, value: Any) -> None:
         """Mark the memos that depend on entries which differ in the new value of a table."""
         if isinstance(memo.value, Table) and isinstance(value, Table):
             for key, _, _ in memo.value.diff(value):

@@ -95,26 +95,27 @@ async def test_the_first_configuration_and_twenty_changes_are_served(world: Worl
     assert (world.agent.nginx_directory / "conf.d" / "default.conf").exists()
 
 
-async def test_a_refusal_is_told_in_nginx_s_words_and_the_former_configuration_serves(
-    world: World,
-) -> None:
+async def test_rejected_filter_is_left_out_with_nginx_message(world: World) -> None:
     await world.add("good")
     await until(lambda: world.answers("good"))
     await world.client.create(resources.SNIPPETS_FILTERS, SNIPPET)
     reference = {"group": "gateway.nginx.org", "kind": "SnippetsFilter", "name": "bad"}
     await world.add("bad", filters=[{"type": "ExtensionRef", "extensionRef": reference}])
 
-    async def refused() -> str:
-        _, reason, message = await world.programmed()
-        return message if reason == "Invalid" else ""
-
-    message = await until(refused)
-    assert 'unknown directive "not_a_directive"' in message
+    await world.add("beside")
+    await until(lambda: world.answers("beside"))
     assert await world.answers("good")
-    await world.client.delete(resources.HTTP_ROUTES, "bad", "default")
-    await holds(world.client, "Gateway", "web", "Programmed")
-    await world.add("next")
-    await until(lambda: world.answers("next"))
+
+    async def rejected() -> dict[str, Any] | None:
+        found = await world.client.get(resources.SNIPPETS_FILTERS, "bad", "default")
+        conditions = found["status"]["controllers"][0]["conditions"]
+        return next((each for each in conditions if each["status"] == "False"), None)
+
+    found = await until(rejected)
+    assert found["type"] == "Accepted"
+    assert 'unknown directive "not_a_directive"' in found["message"]
+    status, _, message = await world.programmed()
+    assert (status, "SnippetsFilter default/bad" in message) == ("True", True)
 
 
 async def test_an_agent_that_was_killed_serves_what_changed_meanwhile(world: World) -> None:

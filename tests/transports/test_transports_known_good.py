@@ -117,7 +117,7 @@ async def test_rejection_is_reported_with_its_version_after_another_was_publishe
     plane.connect("pod")
     request = await plane.request("pod")
     plane.fleet.publish(GATEWAY, MENDED)
-    answer = session.Answer(request.correlation, "nginx: [emerg] bad")
+    answer = session.Answer(request.correlation, "nginx: [emerg] bad", rejected=True)
     plane.fleet.receive(Identity(GATEWAY, "pod"), answer)
     (instance,) = plane.fleet.report(GATEWAY).instances
     assert (instance.rejected_version, instance.rejection) == (BAD.version, "nginx: [emerg] bad")

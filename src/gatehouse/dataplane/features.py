@@ -27,5 +27,9 @@ ENVOY_AUTHENTICATOR = "gatehouse.authenticator"
 ENVOY_REVIEWER = "gatehouse.reviewer"
 """Feature of an Envoy agent: it runs the reviewer."""
 
+NGINX_REJECTED = "NGINX rejected the configuration"
+"""Start of an agent's message after NGINX rejected a file set. Any other failure is the agent's
+own: it could not fetch or store the files, or was interrupted."""
+
 SIDECAR_CONFIG_TYPE = "gatehouse.companion.Description"
 """Message type of a sidecar's configuration among xDS resources, without the type URL's prefix."""

@@ -16,10 +16,11 @@ from gatehouse.agent.nginx.apply_steps import ApplyResult, OnStep, Step, Steps
 from gatehouse.agent.nginx.manifests import Entry, Manifest
 from gatehouse.agent.nginx.paths import Paths
 from gatehouse.agent.nginx.revision_store import RevisionStore
-from gatehouse.agent.nginx.staging import ApplyError, Stager
+from gatehouse.agent.nginx.staging import ApplyError, RejectedError, Stager
 from gatehouse.agent.nginx.supervisor import Supervisor
 from gatehouse.agent.nginx.upstreams import UpdateRejectedError, Upstreams, only_endpoints_differ
 from gatehouse.agent.sidecars import SidecarError, SidecarProcess
+from gatehouse.dataplane.features import NGINX_REJECTED
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -34,7 +35,8 @@ EMPTY = Manifest(version="", entries=())
 
 
 def _failed(error: Exception) -> ApplyResult:
-    return ApplyResult("Config apply failed", str(error) or type(error).__name__)
+    what = NGINX_REJECTED if isinstance(error, RejectedError) else "Config apply failed"
+    return ApplyResult(what, str(error) or type(error).__name__)
 
 
 Fetch = Callable[[Sequence[Entry]], Awaitable[None]]
@@ -309,10 +311,12 @@ class Applier:
         log.warning("apply failed", version=version, error=failure)
         self.steps.reached(Step.REFUSED)
         assert previous is not None
+        timed_out = failure.startswith(confirmation.TIMEOUT_MESSAGE)
+        what = "Config apply failed" if timed_out else NGINX_REJECTED
         if reason := await self._roll_back(previous, seconds):
             text = f"config apply error: {failure}\nrollback error: {reason}"
-            return ApplyResult("Config apply failed, rollback failed", text)
-        return ApplyResult("Config apply failed, rollback successful", failure)
+            return ApplyResult(f"{what}, rollback failed", text)
+        return ApplyResult(f"{what}, rollback successful", failure)
 
     async def _roll_back(self, previous: int, seconds: float) -> str:
         """Activate the previous revision. Return why it is not served, empty if it is."""

@@ -22,7 +22,11 @@ TEST_SECONDS = 60.0
 
 
 class ApplyError(Exception):
-    """A configuration cannot be fetched or is rejected. Quotes NGINX if it rejected it."""
+    """A configuration cannot be applied."""
+
+
+class RejectedError(ApplyError):
+    """NGINX rejects a configuration."""
 
 
 class Stager:
@@ -67,7 +71,7 @@ class Stager:
         return self._revisions.stage(staged, own)
 
     def test(self, number: int) -> None:
-        """Test a revision. Raises :class:`ApplyError`, or OSError if NGINX cannot be run."""
+        """Test a revision. Raises :class:`RejectedError`, or OSError if NGINX cannot be run."""
         conf = self._revisions.directory(number) / MAIN
         command = [*master.command(self._binary, self._paths, conf), "-t", "-q"]
         try:
@@ -81,10 +85,10 @@ class Stager:
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired as error:
-            raise ApplyError(f"nginx -t did not finish within {TEST_SECONDS:g} s") from error
+            raise RejectedError(f"nginx -t did not finish within {TEST_SECONDS:g} s") from error
         if result.returncode != 0 or (self._strict and "[warn]" in result.stderr):
             messages = [message(line) for line in result.stderr.splitlines()]
             text = "; ".join(line for line in messages if line and "test failed" not in line)
             # Show paths as the control plane names them, without the directory of the revision.
             text = text.replace(f"{conf.parent}/", "")
-            raise ApplyError(text or f"nginx -t exited with status {result.returncode}")
+            raise RejectedError(text or f"nginx -t exited with status {result.returncode}")

@@ -100,6 +100,8 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
 
     correlation: str
     error: str = ""
+    rejected: bool = False
+    """True if NGINX rejected the files. False if the agent failed to fetch or store them, too."""
 
 
 class Fetching(msgspec.Struct, frozen=True, tag=True):

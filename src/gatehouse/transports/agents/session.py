@@ -181,8 +181,8 @@ class Session:
             case StreamClosed(generation):
                 if generation == self.generation:
                     self._close()
-            case Answer(correlation, error):
-                self._answer(correlation, error, now)
+            case Answer(correlation, error, rejected):
+                self._answer(correlation, error, rejected, now)
             case Fetching():
                 if self.in_flight is not None:
                     until = min(now + self._apply_deadline, self.in_flight.latest)
@@ -321,12 +321,12 @@ class Session:
         self._overdue = self.in_flight or self._overdue
         self.in_flight, self.generation = None, 0
 
-    def _answer(self, correlation: str, error: str, now: float) -> None:
+    def _answer(self, correlation: str, error: str, rejected: bool, now: float) -> None:
         request = self.in_flight
         if request is not None and request.correlation == correlation:
             self.in_flight, self._unanswered = None, 0
             if error:
-                if not request.part:
+                if rejected and not request.part:
                     self.rejected_version, self.rejection = request.version, error[:ERROR_MAX]
                 self._reject(request, error, now)
             else:

@@ -6,6 +6,7 @@ import posixpath
 import uuid
 from collections.abc import Iterator
 
+from gatehouse.transports.agents.rejection import quotes_nginx
 from gatehouse.transports.agents.session import Answer, Register
 from gatehouse.wire.agent_sdk import commander_pb2
 
@@ -95,7 +96,12 @@ def status_events(status: commander_pb2.DataplaneStatus) -> Iterator[Register | 
         if outcome.status == _OUTCOME.OK:
             yield Answer(outcome.correlation_id)
         elif outcome.status == _OUTCOME.ERROR:
-            yield Answer(outcome.correlation_id, outcome.message or _WITHOUT_REASON)
+            yield answer(outcome.correlation_id, outcome.message or _WITHOUT_REASON)
+
+
+def answer(correlation: str, error: str) -> Answer:
+    """Return the event of a result with a reason, empty for success."""
+    return Answer(correlation, error, quotes_nginx(error))
 
 
 def refusal(status: commander_pb2.CommandStatusResponse) -> str | None:

@@ -11,7 +11,7 @@ from google.protobuf import empty_pb2
 
 from gatehouse.transports.agents.call_auth import CallAuthorizer, Context, serve_stream
 from gatehouse.transports.agents.fleet import Fleet
-from gatehouse.transports.agents.session import Answer, Restarted
+from gatehouse.transports.agents.session import Restarted
 from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.commander import main_file, messages, payload
 from gatehouse.wire.agent_sdk import commander_pb2
@@ -87,7 +87,7 @@ class Services:
                 case "nginx_config_response":
                     refusal = messages.refusal(command.nginx_config_response.status)
                     if refusal is not None:
-                        answer = Answer(command.meta.message_id, refusal)
+                        answer = messages.answer(command.meta.message_id, refusal)
                         self._fleet.receive(stream.identity, answer)
 
     def _register(self, stream: Stream, command: commander_pb2.Command) -> None:

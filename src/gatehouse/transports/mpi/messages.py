@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from google.protobuf import struct_pb2
 
-from gatehouse.dataplane import endpoints
+from gatehouse.dataplane import endpoints, features
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import main_file
 from gatehouse.transports.agents.call_auth import OWNER_LABEL
+from gatehouse.transports.agents.rejection import quotes_nginx
 from gatehouse.transports.agents.session import ERROR_MAX, HasFiles, Health, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
@@ -252,3 +253,8 @@ def refusal(response: common_pb2.CommandResponse) -> str | None:
     if response.status != _STATUS.COMMAND_STATUS_FAILURE:
         return None
     return response.error or response.message or "the agent gave no reason"
+
+
+def is_rejection(response: common_pb2.CommandResponse) -> bool:
+    """Return whether a command failed because NGINX rejected the files."""
+    return response.message.startswith(features.NGINX_REJECTED) or quotes_nginx(response.error)

@@ -160,7 +160,9 @@ class Services:
             refusal = messages.refusal(answer.command_response)
             if refusal is not None:
                 correlation = answer.message_meta.correlation_id
-                self._fleet.receive(stream.identity, session.Answer(correlation, refusal))
+                rejected = messages.is_rejection(answer.command_response)
+                event = session.Answer(correlation, refusal, rejected)
+                self._fleet.receive(stream.identity, event)
 
     async def _get_overview(self, request: files_pb2.GetOverviewRequest, context: Context) -> bytes:
         identity = await self._identify(context)

@@ -163,7 +163,7 @@ async def test_a_gateway_that_was_away_is_used_again(
     await asyncio.to_thread(start)
     ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://{ONE[0]}")
     assert await reached(ask)
-    os.kill(_envoy(estate.hosting), signal.SIGKILL)
+    os.kill(await until(lambda: _envoy(estate.hosting)), signal.SIGKILL)
     begun = time.monotonic()
     await until(lambda: reached(ask))
     print(f"measured: {time.monotonic() - begun:.1f} s after Envoy's death ({proxy})")
@@ -177,14 +177,18 @@ async def test_a_gateway_that_was_away_is_used_again(
     print(f"measured: {time.monotonic() - begun:.1f} s after the Gateway is back ({proxy})")
 
 
-def _envoy(hosting: Machine) -> int:
-    """Give the process of the only Envoy there."""
-    (found,) = hosting.run("pgrep", "--ns", _pid(hosting), "--nslist", "net", "envoy").split()
-    return int(found)
+async def _envoy(hosting: Machine) -> int:
+    """Return the pid of the only Envoy on a machine; 0 if there is not exactly one."""
+    pids = hosting.run("ip", "netns", "pids", hosting.name).split()
+    found = [int(pid) for pid in pids if _command(pid) == "envoy"]
+    return found[0] if len(found) == 1 else 0
 
 
-def _pid(machine: Machine) -> str:
-    return machine.run("ip", "netns", "pids", machine.name).split()[0]
+def _command(pid: str) -> str:
+    """Return the name of a process; empty if it ended."""
+    with contextlib.suppress(OSError):
+        return Path("/proc", pid, "comm").read_text().strip()
+    return ""
 
 
 @pytest.mark.parametrize("proxy", PROXIES)

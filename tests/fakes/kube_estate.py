@@ -47,7 +47,7 @@ IMPERSONATE = {
         {"nonResourceURLs": ["/healthz", "/livez", "/readyz"], "verbs": ["get"]},
     ]
 }  # fmt: skip
-"""What docs/kube-apiservers.md tells users to grant to the gateway."""
+"""What docs/tasks/kube-apiservers.md tells users to grant to the gateway."""
 
 KUBERNETES = x509.DNSName("kubernetes")
 """The name by which the gateway knows servers."""

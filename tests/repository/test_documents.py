@@ -22,7 +22,7 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/concepts/architecture.md"])
 def test_paths_in_document_exist(name: str) -> None:
     paths = set(PATH.findall(prose(ROOT / name)))
     assert len(paths) > 20, "the pattern matches paths"

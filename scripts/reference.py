@@ -1,4 +1,4 @@
-"""Write the reference pages that follow from the code: command line, Helm values, conditions.
+"""Write the reference pages that follow from the code: options, values, conditions, names.
 
 Run by `make reference`. A test compares the pages with what this script would write.
 """
@@ -6,6 +6,8 @@ Run by `make reference`. A test compares the pages with what this script would w
 from __future__ import annotations
 
 import ast
+import enum
+import inspect
 import itertools
 import re
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from gatehouse.apis.event_reasons import EventReason
 from gatehouse.cli.main import command as gatehouse
 from gatehouse.compiler.frontends.external_load_balancer import findings as external_load_balancer
 from gatehouse.compiler.frontends.gateway_api import findings as gateway_api
@@ -33,6 +36,35 @@ NOTE = "<!-- Written by `make reference`. Do not edit. -->"
 
 DOMAINS = ("gatehouse.dev/", "proxy.kubegateway.io/")
 """Prefixes of the annotations and labels that Gatehouse reads or writes."""
+
+CONDITION_REASONS: tuple[tuple[str, str, type[enum.Enum]], ...] = (
+    (
+        "Gateway API, its policies, and HostedAPIServer",
+        "Objects of `gateway.networking.k8s.io` and `gateway.nginx.org`, and HostedAPIServers.",
+        gateway_api.Reason,
+    ),
+    ("UpstreamCluster", "Objects of `proxy.kubegateway.io`.", upstream_cluster.Reason),
+    (
+        "ExternalLoadBalancer",
+        "Objects of `gatehouse.dev`.",
+        external_load_balancer.ConditionReason,
+    ),
+)
+"""Enums of (condition type, status, reason), each with a title and its objects."""
+
+CONDITIONS_INTRODUCTION = (
+    "Controllers report results in `status.conditions` of an object. Look there first when an",
+    "object has no effect: `kubectl describe KIND NAME`. The message of a condition names the",
+    "object and the field. [Troubleshooting](../tasks/troubleshooting.md) starts from symptoms.",
+)
+
+EVENTS_INTRODUCTION = (
+    "`kubectl get events` lists Events. Equal Events are one object with a count. Kubernetes",
+    "deletes Events after an hour by default.",
+    "",
+    "An ExternalLoadBalancer and its Services also get a Warning for each finding of the table",
+    "above. An UpstreamCluster gets a Warning for each reason of `CertificateValid`.",
+)
 
 _KEY = re.compile(r"\b(annotation|label)\b", re.IGNORECASE)
 """What the docstring of a constant calls it if it is the key of an annotation or label."""
@@ -107,19 +139,54 @@ def helm_values() -> str:
 
 
 def conditions() -> str:
-    """Return the page of condition types and reasons."""
-    lines = ["# Conditions and reasons", "", NOTE, ""]
-    for title, reasons in (
-        ("Gateway API and its policies", gateway_api.Reason),
-        ("UpstreamCluster", upstream_cluster.Reason),
-    ):
-        lines += [f"## {title}", "", "| type | status | reason |", "| --- | --- | --- |"]
-        rows = {(kind, str(holds), reason) for kind, holds, reason in (r.value for r in reasons)}
-        lines += [f"| `{kind}` | {holds} | `{reason}` |" for kind, holds, reason in sorted(rows)]
+    """Return the page of condition types, condition reasons and Event reasons."""
+    lines = ["# Conditions and Events", "", NOTE, "", *CONDITIONS_INTRODUCTION, ""]
+    for title, kinds, reasons in CONDITION_REASONS:
+        lines += [f"## {title}", "", kinds, "", "| type | status | reason | meaning |"]
+        lines += ["| --- | --- | --- | --- |"]
+        meaning = meanings(reasons)
+        rows = sorted((*_triple(each), meaning[each.name]) for each in reasons)
+        lines += [
+            f"| `{kind}` | {holds} | `{name}` | {_cell(m)} |" for kind, holds, name, m in rows
+        ]
         lines.append("")
-    lines += ["## ExternalLoadBalancer", "", "Reasons of `Accepted=False` and of Events.", ""]
-    lines += [f"- `{reason.value}`" for reason in external_load_balancer.Reason]
+    lines += ["Findings set the reason of `Accepted`, which is `True` while a host is usable:", ""]
+    lines += _reason_table(external_load_balancer.Reason)
+    lines += ["", "## Events", "", *EVENTS_INTRODUCTION, "", *_reason_table(EventReason)]
     return "\n".join([*lines, ""])
+
+
+def meanings(reasons: type[enum.Enum]) -> dict[str, str]:
+    """Return the docstring of each member of an enum, in one line, by the member's name.
+
+    Raises KeyError if a member has none.
+    """
+    tree = ast.parse(Path(inspect.getfile(reasons)).read_text(encoding="utf-8"))
+    body = next(
+        node.body
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name == reasons.__name__
+    )
+    found = {
+        target.id: " ".join(text.split())
+        for node, after in itertools.pairwise(body)
+        if isinstance(node, ast.Assign) and isinstance(after, ast.Expr)
+        for target in node.targets
+        if isinstance(target, ast.Name) and (text := _string(after.value))
+    }
+    return {each.name: found[each.name] for each in reasons}
+
+
+def _triple(reason: enum.Enum) -> tuple[str, str, str]:
+    kind, holds, name = reason.value
+    return kind, str(holds), name
+
+
+def _reason_table(reasons: type[enum.Enum]) -> list[str]:
+    meaning = meanings(reasons)
+    rows = sorted((each.value, meaning[each.name]) for each in reasons)
+    table = [f"| `{name}` | {_cell(text)} |" for name, text in rows]
+    return ["| reason | meaning |", "| --- | --- |", *table]
 
 
 def annotation_keys() -> str:

@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import metric_families
 import msgspec
+import reference_texts as texts
 
 from gatehouse.apis.event_reasons import EventReason
 from gatehouse.cli.main import command as gatehouse
@@ -51,20 +53,6 @@ CONDITION_REASONS: tuple[tuple[str, str, type[enum.Enum]], ...] = (
     ),
 )
 """Enums of (condition type, status, reason), each with a title and its objects."""
-
-CONDITIONS_INTRODUCTION = (
-    "Controllers report results in `status.conditions` of an object. Look there first when an",
-    "object has no effect: `kubectl describe KIND NAME`. The message of a condition names the",
-    "object and the field. [Troubleshooting](../tasks/troubleshooting.md) starts from symptoms.",
-)
-
-EVENTS_INTRODUCTION = (
-    "`kubectl get events` lists Events. Equal Events are one object with a count. Kubernetes",
-    "deletes Events after an hour by default.",
-    "",
-    "An ExternalLoadBalancer and its Services also get a Warning for each finding of the table",
-    "above. An UpstreamCluster gets a Warning for each reason of `CertificateValid`.",
-)
 
 _KEY = re.compile(r"\b(annotation|label)\b", re.IGNORECASE)
 """What the docstring of a constant calls it if it is the key of an annotation or label."""
@@ -140,7 +128,7 @@ def helm_values() -> str:
 
 def conditions() -> str:
     """Return the page of condition types, condition reasons and Event reasons."""
-    lines = ["# Conditions and Events", "", NOTE, "", *CONDITIONS_INTRODUCTION, ""]
+    lines = ["# Conditions and Events", "", NOTE, "", texts.CONDITIONS, ""]
     for title, kinds, reasons in CONDITION_REASONS:
         lines += [f"## {title}", "", kinds, "", "| type | status | reason | meaning |"]
         lines += ["| --- | --- | --- | --- |"]
@@ -152,7 +140,7 @@ def conditions() -> str:
         lines.append("")
     lines += ["Findings set the reason of `Accepted`, which is `True` while a host is usable:", ""]
     lines += _reason_table(external_load_balancer.Reason)
-    lines += ["", "## Events", "", *EVENTS_INTRODUCTION, "", *_reason_table(EventReason)]
+    lines += ["", "## Events", "", texts.EVENTS, "", *_reason_table(EventReason)]
     return "\n".join([*lines, ""])
 
 
@@ -187,6 +175,19 @@ def _reason_table(reasons: type[enum.Enum]) -> list[str]:
     rows = sorted((each.value, meaning[each.name]) for each in reasons)
     table = [f"| `{name}` | {_cell(text)} |" for name, text in rows]
     return ["| reason | meaning |", "| --- | --- |", *table]
+
+
+def metrics() -> str:
+    """Return the page of the metrics of all processes."""
+    lines = ["# Metrics", "", NOTE, "", texts.METRICS, ""]
+    for title, found in metric_families.by_process().items():
+        lines += [f"## {title}", "", texts.PROCESSES[title], ""]
+        lines += ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+        for each in sorted(found, key=lambda family: family.series):
+            labels = ", ".join(f"`{label}`" for label in each.labels)
+            lines.append(f"| `{each.series}` | {each.kind} | {labels} | {_cell(each.help)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def annotation_keys() -> str:
@@ -231,6 +232,7 @@ def pages() -> dict[str, str]:
         "helm-values.md": helm_values(),
         "conditions.md": conditions(),
         "annotations.md": annotation_keys(),
+        "metrics.md": metrics(),
     }
 
 

@@ -19,12 +19,15 @@ import metric_families
 import msgspec
 import reference_texts as texts
 
+from gatehouse.agent.option_help import HELP
+from gatehouse.agent.options import KEYS
 from gatehouse.apis.event_reasons import EventReason
 from gatehouse.cli.main import command as gatehouse
 from gatehouse.compiler.frontends.external_load_balancer import findings as external_load_balancer
 from gatehouse.compiler.frontends.gateway_api import findings as gateway_api
 from gatehouse.compiler.frontends.upstream_cluster import auth_cache_ttls
 from gatehouse.compiler.frontends.upstream_cluster import findings as upstream_cluster
+from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gatehouse"
@@ -36,8 +39,8 @@ WIDTH = 100
 
 NOTE = "<!-- Written by `make reference`. Do not edit. -->"
 
-DOMAINS = ("gatehouse.dev/", "proxy.kubegateway.io/")
-"""Prefixes of the annotations and labels that Gatehouse reads or writes."""
+DOMAINS = ("gatehouse.dev/", "proxy.kubegateway.io/", "nginxinc.io/")
+"""Prefixes of the names that Gatehouse reads or writes."""
 
 CONDITION_REASONS: tuple[tuple[str, str, type[enum.Enum]], ...] = (
     (
@@ -54,8 +57,10 @@ CONDITION_REASONS: tuple[tuple[str, str, type[enum.Enum]], ...] = (
 )
 """Enums of (condition type, status, reason), each with a title and its objects."""
 
-_KEY = re.compile(r"\b(annotation|label)\b", re.IGNORECASE)
-"""What the docstring of a constant calls it if it is the key of an annotation or label."""
+_KINDS = {"Annotations": "Annotation of", "Labels": "Label of"}
+"""Sections of the page of names, with the first words of the docstrings that belong there."""
+
+_OTHER = "Other names"
 
 
 def commands(
@@ -191,15 +196,26 @@ def metrics() -> str:
 
 
 def annotation_keys() -> str:
-    """Return the page of annotations and labels."""
-    rows = sorted(dict(sorted(_constants(), reverse=True)).items())
-    head = ["# Annotations and labels", "", NOTE, ""]
-    table = ["| key | meaning |", "| --- | --- |"]
-    return "\n".join([*head, *table, *(f"| `{key}` | {_cell(text)} |" for key, text in rows), ""])
+    """Return the page of annotations, labels and other names with a domain of Gatehouse."""
+    found = dict(sorted(_constants(), key=lambda each: len(each[1])))
+    groups: dict[str, dict[str, str]] = {title: {} for title in (*_KINDS, _OTHER)}
+    for key, text in sorted(found.items()):
+        title = next((each for each, start in _KINDS.items() if text.startswith(start)), _OTHER)
+        groups[title][key] = text
+    lines = ["# Annotations and labels", "", NOTE, "", texts.NAMES, ""]
+    for title, keys in groups.items():
+        object_of = _KINDS.get(title, "")
+        lines += [f"## {title}", "", "| name | object | meaning |", "| --- | --- | --- |"]
+        for key, text in keys.items():
+            where, _, meaning = text.removeprefix(object_of).partition(": ")
+            whole = f"{key}PORT" if key.endswith((".", "/")) else key
+            lines.append(f"| `{whole}` | {where.strip()} | {_sentence(meaning)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _constants() -> Iterator[tuple[str, str]]:
-    """Yield documented constants of annotation keys with their docstrings."""
+    """Yield constants with a domain of Gatehouse and their docstrings."""
     for path in sorted(SOURCE.rglob("*.py")):
         if "wire" in path.parts:
             continue
@@ -207,14 +223,38 @@ def _constants() -> Iterator[tuple[str, str]]:
         for node, after in itertools.pairwise(body):
             key = _string(node.value) if isinstance(node, ast.Assign) else ""
             text = _string(after.value) if isinstance(after, ast.Expr) else ""
-            if key.startswith(DOMAINS) and _KEY.search(text):
+            if key.startswith(DOMAINS) and text and key not in DOMAINS[:2]:
                 yield key, " ".join(text.split())
-    for name in auth_cache_ttls.FIELDS:
-        yield auth_cache_ttls.PREFIX + name, "Annotation of an UpstreamCluster: a duration."
+    ttls = AuthCacheTTLs()
+    for name, field in auth_cache_ttls.FIELDS.items():
+        text = f"Annotation of an UpstreamCluster: {texts.TTLS[field]}, up to 1h."
+        yield auth_cache_ttls.PREFIX + name, f"{text} Default: {getattr(ttls, field):g}s."
+
+
+def environment() -> str:
+    """Return the page of environment variables."""
+    rows = {name: (program, text) for name, (program, text) in texts.VARIABLES.items()}
+    for context in commands(gatehouse, "gatehouse"):
+        for option in context.command.params:
+            if isinstance(option, click.Option) and isinstance(option.envvar, str):
+                command = context.command_path.removeprefix("gatehouse").strip()
+                text = f"`{option.opts[0]}`: {option.help}"
+                rows[option.envvar] = (command or "all", text)
+    lines = ["# Environment variables", "", NOTE, "", texts.ENVIRONMENT, ""]
+    lines += ["| variable | programs | meaning |", "| --- | --- | --- |"]
+    lines += [f"| `{name}` | {rows[name][0]} | {_cell(rows[name][1])} |" for name in sorted(rows)]
+    lines += ["", "## Agent", "", texts.AGENT_ENVIRONMENT, ""]
+    lines += ["| variable | key | meaning |", "| --- | --- | --- |"]
+    lines += [f"| `{name}` | `{key}` | {_cell(HELP[key])} |" for key, name in KEYS.items()]
+    return "\n".join([*lines, ""])
 
 
 def _string(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _sentence(text: str) -> str:
+    return _cell(text[:1].upper() + text[1:]).replace("``", "`")
 
 
 def _code(text: str) -> str:
@@ -233,6 +273,7 @@ def pages() -> dict[str, str]:
         "conditions.md": conditions(),
         "annotations.md": annotation_keys(),
         "metrics.md": metrics(),
+        "environment.md": environment(),
     }
 
 

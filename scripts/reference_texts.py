@@ -42,3 +42,74 @@ Page of `gatehouse node-proxy run --health-bind-address`. With HAProxy, its metr
 `apiserver_` are those of kube-apiserver.""",
 }
 """Page of each kind of process, and properties of its metrics."""
+
+NAMES = """\
+Keys of metadata that Gatehouse reads or writes, and other names with its domain. `PORT` stands for
+the name of a port. A missing annotation has the default."""
+
+TTLS = {
+    "good_for": "duration for which an accepted token is cached",
+    "bad_for": "duration for which a rejected token is cached",
+    "allowed_for": "duration for which a permission to impersonate is cached",
+    "denied_for": "duration for which a denied impersonation is cached",
+}
+"""Meanings of annotations, by the field that they set."""
+
+ENVIRONMENT = """\
+Environment variables that the programs read. An option on the command line overrides its variable.
+Variables of tests are in [CONTRIBUTING](../../CONTRIBUTING.md)."""
+
+AGENT_ENVIRONMENT = """\
+`gatehouse agent` reads a variable for each of its options. Names with `NGINX_AGENT_` are those of
+NGINX Agent v3. The controller sets the variables that a data plane needs."""
+
+_API_CLIENTS = "controller, certs, status, explain, dns"
+_IN_PODS = "controller, certs"
+_API_SERVER = "apiserver, up"
+
+VARIABLES: dict[str, tuple[str, str]] = {
+    "GATEHOUSE_ETCD_PASSWORD": (
+        _API_SERVER,
+        "Password of the etcd user. The option `password-file` of the address overrides it.",
+    ),
+    "KUBECONFIG": (
+        _API_CLIENTS,
+        "Path of the kubeconfig; of several paths the first one. Default of controller and certs: "
+        "the ServiceAccount of the Pod, otherwise `~/.kube/config`. Default of the others: the "
+        "kubeconfig of `gatehouse up`.",
+    ),
+    "KUBERNETES_SERVICE_HOST": (
+        _IN_PODS,
+        "Address of the API server, set by Kubernetes in Pods. Used if `KUBECONFIG` is not set.",
+    ),
+    "KUBERNETES_SERVICE_PORT": (_IN_PODS, "Port of the API server. Default: 443."),
+    "KUBERNETES_EXEC_INFO": (
+        _API_CLIENTS,
+        "Set for credential plug-ins of a kubeconfig, as by kubectl.",
+    ),
+    "HTTPS_PROXY": (_API_CLIENTS, "Proxy for `https` API servers. Lower case works, too."),
+    "HTTP_PROXY": (_API_CLIENTS, "Proxy for `http` API servers. Lower case works, too."),
+    "NO_PROXY": (
+        _API_CLIENTS,
+        "Hosts without proxy, separated by commas: names, addresses, networks, with or without "
+        "port. Lower case works, too.",
+    ),
+    "XDG_STATE_HOME": (
+        "up, config, status, explain, dns",
+        "Parent of the default state directory `gatehouse`. Default: `~/.local/state`.",
+    ),
+    "GATEHOUSE_SUPERVISED": (
+        "all",
+        "Set by `gatehouse up` for its processes: they exit with their parent. Internal.",
+    ),
+    "POD_IP": (
+        "agent",
+        "Address of the Pod. The controller sets it, and the health address refers to it.",
+    ),
+    "PATH": (
+        "agent, node, node-proxy",
+        "Directories that are searched for proxies and tools. `gatehouse up` passes it to "
+        "processes of Pods, with `HOME`, `LANG`, `TMPDIR`, `PYTHONPATH` and `VIRTUAL_ENV`.",
+    ),
+}
+"""Variables that are not variables of an option: programs that read them, and meaning."""

@@ -8,10 +8,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 import reference
 
+from gatehouse.agent.option_help import HELP
+from gatehouse.agent.options import KEYS
 from gatehouse.apis.event_reasons import EventReason
+from gatehouse.cli.main import command
 from gatehouse.compiler.frontends.external_load_balancer import findings as load_balancer_findings
 
 ROOT = Path(__file__).parents[2]
@@ -88,3 +92,86 @@ def test_condition_reasons_are_members_of_an_enum() -> None:
         and any(isinstance(each, ast.Constant) for each in node.args[2:3])
     ]
     assert not literals
+
+
+def constants() -> Iterator[tuple[str, str]]:
+    """Yield the place and value of every string constant."""
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield f"{path.name}:{node.lineno}", node.value
+
+
+def test_name_with_a_domain_of_gatehouse_is_documented() -> None:
+    text, seen = page("annotations.md"), set()
+    for place, value in constants():
+        # "gatehouse.dev/v1alpha1" is a version of an API, "gatehouse.dev/" a prefix.
+        if re.fullmatch(r"(gatehouse\.dev|proxy\.kubegateway\.io)/(?!v\d)\S+", value):
+            seen.add(value)
+            assert f"| `{value}" in text, place
+    assert len(seen) > 10, "the walk finds names"
+
+
+VARIABLE = re.compile(
+    r"(GATEHOUSE|NGINX_AGENT|KUBERNETES|POD|XDG)(_[A-Z]+)+|KUBECONFIG|[A-Z]+_PROXY"
+)
+
+
+def test_environment_variable_is_documented() -> None:
+    text, seen = page("environment.md"), set()
+    for place, value in constants():
+        if VARIABLE.fullmatch(value):
+            seen.add(value)
+            assert f"| `{value}` |" in text, place
+    assert len(seen) > 10, "the walk finds variables"
+
+
+def read_variables() -> Iterator[tuple[str, str]]:
+    """Yield the place and name of every variable that code reads from `environ`."""
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            match node:
+                case ast.Subscript(value=source, slice=ast.Constant(value=str(name))):
+                    pass
+                case ast.Call(
+                    func=ast.Attribute(value=source, attr="get"),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
+                    pass
+                case _:
+                    continue
+            if ast.unparse(source).endswith("environ"):
+                yield f"{path.name}:{node.lineno}", name
+
+
+def test_variable_read_from_environ_is_documented() -> None:
+    # gRPC reads this variable, and Gatehouse sets it for its own process.
+    found = [(place, name) for place, name in read_variables() if not name.startswith("GRPC_")]
+    assert len(found) > 5, "the walk finds reads"
+    for place, name in found:
+        assert f"| `{name}` |" in page("environment.md"), place
+
+
+def test_option_is_documented() -> None:
+    text, seen = page("cli.md"), 0
+    for context in reference.commands(command, "gatehouse"):
+        section = text.partition(f"\n## {context.command_path}\n")[2].partition("\n## ")[0]
+        for option in context.command.params:
+            if isinstance(option, click.Option) and not option.hidden:
+                seen += 1
+                assert option.opts[-1] in section, context.command_path
+                assert option.help, option.opts
+                assert re.match(r"[A-Z].*\.", option.help), option.opts
+    assert seen > 100, "the walk finds options"
+
+
+def test_agent_option_has_a_help_text() -> None:
+    assert HELP.keys() == KEYS.keys()
+    for key, text in HELP.items():
+        assert re.match(r"[A-Z].*\.$", text), key
+
+
+def test_helm_value_has_a_meaning() -> None:
+    for value in reference.values(reference.VALUES.read_text(encoding="utf-8")):
+        assert f"| `{value.name}` |" in page("helm-values.md")
+        assert re.match(r"[A-Z].*\.$", value.comment), value.name

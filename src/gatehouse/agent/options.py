@@ -69,7 +69,7 @@ class OptionsError(ValueError):
 
 
 class ProxyMissingError(RuntimeError):
-    """No usable NGINX or Envoy was seconds. The message names what was searched."""
+    """No usable NGINX or Envoy was found. The message names what was searched."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from gatehouse.apiserver.storage.entries import Event
 MANAGER = "gatehouse-deployments"
 MANAGED = ("app.kubernetes.io/managed-by", "gatehouse")
 ADDRESSED = "gatehouse.dev/service-name"
-"""Template annotation of a data plane: its Pod has the address of that Service."""
+"""Annotation of a data plane's Pod template: its Pod has the address of that Service."""
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 

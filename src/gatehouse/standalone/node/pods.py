@@ -17,7 +17,7 @@ MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
 """Label of data planes and of all other objects managed by Gatehouse."""
 
 SERVICE_ANNOTATION = "gatehouse.dev/service-name"
-"""Annotation with the Service whose address the Pod uses itself."""
+"""Annotation of a data plane's Pod: Service whose address the Pod uses itself."""
 
 IDENTITY = "uid"
 """File in the directory of a user's Pod with the Pod's UID, for later node processes."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import enum
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -175,3 +177,28 @@ def test_helm_value_has_a_meaning() -> None:
     for value in reference.values(reference.VALUES.read_text(encoding="utf-8")):
         assert f"| `{value.name}` |" in page("helm-values.md")
         assert re.match(r"[A-Z].*\.$", value.comment), value.name
+
+
+OWN_CRDS = sorted((SOURCE / "apiserver" / "bundled").glob("*.gatehouse.dev.json"))
+
+
+def described_fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and description of every field."""
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}", field.get("description", "")
+        yield from described_fields(field, f"{path}.{name}")
+        yield from described_fields(field.get("items", {}), f"{path}.{name}[]")
+
+
+@pytest.mark.parametrize("file", OWN_CRDS, ids=lambda path: path.stem)
+def test_field_of_own_kind_has_a_description(file: Path) -> None:
+    crd = json.loads(file.read_text(encoding="utf-8"))
+    for version in crd["spec"]["versions"]:
+        fields = list(described_fields(version["schema"]["openAPIV3Schema"], ""))
+        assert len(fields) > 20, "the walk finds fields"
+        # Kubernetes forbids a description of metadata.
+        for path, text in fields:
+            if path == ".metadata":
+                continue
+            assert re.match(r"[A-Z*].*\.$", text), path
+            assert text.count("Default:") <= 1, path

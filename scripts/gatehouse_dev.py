@@ -241,18 +241,22 @@ def _condition(kind: str) -> str:
     return f'.status.conditions[?(@.type=="{kind}")].status'
 
 
-COLUMNS: list[Schema] = [
-    {"name": "Accepted", "type": "string", "jsonPath": _condition("Accepted")},
-    {"name": "Programmed", "type": "string", "jsonPath": _condition("Programmed")},
+ACCEPTED = {"name": "Accepted", "type": "string", "jsonPath": _condition("Accepted")}
+PROGRAMMED = {"name": "Programmed", "type": "string", "jsonPath": _condition("Programmed")}
+AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+
+LOAD_BALANCER_COLUMNS: list[Schema] = [
+    ACCEPTED,
+    PROGRAMMED,
     {"name": "Ready", "type": "string", "jsonPath": ".status.readyHosts"},
     {"name": "Version", "type": "string", "jsonPath": ".status.version", "priority": 1},
-    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    AGE,
 ]
-
 
 HOSTED_COLUMNS: list[Schema] = [
     {"name": "Host", "type": "string", "jsonPath": ".spec.hosts[0]"},
-    *COLUMNS[:2],
+    ACCEPTED,
+    PROGRAMMED,
     {"name": "Ready", "type": "integer", "jsonPath": ".status.readyEndpoints"},
     {"name": "Address", "type": "string", "jsonPath": ".status.addresses[0].value"},
     {
@@ -261,7 +265,7 @@ HOSTED_COLUMNS: list[Schema] = [
         "jsonPath": ".spec.advertiseAddress",
         "priority": 1,
     },
-    COLUMNS[-1],
+    AGE,
 ]
 
 
@@ -283,12 +287,12 @@ def definitions() -> list[Schema]:
             "ExternalLoadBalancer",
             described(LOAD_BALANCER, descriptions.EXTERNAL_LOAD_BALANCER),
             described(STATUS, descriptions.STATUS),
-            *(COLUMNS, "xlb"),
+            *(LOAD_BALANCER_COLUMNS, "xlb"),
         ),
         _definition(
             "GatewayParameters",
             described(GATEWAY_PARAMETERS, descriptions.GATEWAY_PARAMETERS),
-            *(fields(), COLUMNS[-1:], "gwp"),
+            *(fields(), [AGE], "gwp"),
         ),
         _definition(
             "HostedAPIServer",

@@ -70,13 +70,15 @@ class Reason(enum.Enum):
     NO_CONFLICTS = ("Conflicted", False, "NoConflicts")
     """The listener conflicts with no other listener."""
     PROTOCOL_CONFLICT = ("Conflicted", True, "ProtocolConflict")
-    """An earlier listener of the same port has an incompatible protocol."""
+    """A listener of the Gateway, or of an earlier ListenerSet, has the port with an incompatible
+    protocol.
+    """
     PROTOCOL_CONFLICT_REFUSED = ("Accepted", False, "ProtocolConflict")
     """The listener is not accepted because of a protocol conflict on its port."""
     PROTOCOL_CONFLICT_UNSERVED = ("Programmed", False, "ProtocolConflict")
     """The listener is not served because of a protocol conflict on its port."""
     HOSTNAME_CONFLICT = ("Conflicted", True, "HostnameConflict")
-    """An earlier listener of the same port has the same hostname."""
+    """A listener of the Gateway, or of an earlier ListenerSet, has the same port and hostname."""
     HOSTNAME_CONFLICT_REFUSED = ("Accepted", False, "HostnameConflict")
     """The listener is not accepted because of a hostname conflict, or an older route of another
     kind has the route's hostnames.

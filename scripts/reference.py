@@ -215,7 +215,7 @@ def annotation_keys() -> str:
 
 
 def _constants() -> Iterator[tuple[str, str]]:
-    """Yield constants with a domain of Gatehouse and their docstrings."""
+    """Yield keys of metadata and names with a domain of Gatehouse, each with its docstring."""
     for path in sorted(SOURCE.rglob("*.py")):
         if "wire" in path.parts:
             continue
@@ -223,7 +223,8 @@ def _constants() -> Iterator[tuple[str, str]]:
         for node, after in itertools.pairwise(body):
             key = _string(node.value) if isinstance(node, ast.Assign) else ""
             text = _string(after.value) if isinstance(after, ast.Expr) else ""
-            if key.startswith(DOMAINS) and text and key not in DOMAINS[:2]:
+            described = text.startswith(tuple(_KINDS.values()))
+            if key and text and key not in DOMAINS[:2] and (key.startswith(DOMAINS) or described):
                 yield key, " ".join(text.split())
     ttls = AuthCacheTTLs()
     for name, field in auth_cache_ttls.FIELDS.items():

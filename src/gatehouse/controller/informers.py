@@ -18,7 +18,7 @@ from gatehouse.kube.store import Changes
 log = structlog.get_logger("gatehouse.controller")
 
 BUNDLE_VERSION = "gateway.networking.k8s.io/bundle-version"
-"""Annotation of Gateway API's CRDs."""
+"""Annotation of the CRDs of Gateway API: their version."""
 
 PROVISIONED = (
     resources.DEPLOYMENTS,

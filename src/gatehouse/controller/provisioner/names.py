@@ -6,12 +6,21 @@ import hashlib
 import re
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
+"""Label of owned objects: the value is ``gatehouse``. Other objects are never changed."""
+
 MANAGER = "gatehouse"
+
 APP_NAME = "app.kubernetes.io/name"
+"""Label of a data plane's objects: name of the ServiceAccount, Service and workload."""
+
 APP_INSTANCE = "app.kubernetes.io/instance"
+"""Label of a data plane's objects: the same value as ``app.kubernetes.io/name``."""
+
 GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
-"""Label with the Gateway of an object, defined by Gateway API (GEP-1762)."""
+"""Label of a data plane's objects: name of the Gateway, as defined by Gateway API (GEP-1762)."""
+
 GATEWAY_CLASS_NAME = "gateway.networking.k8s.io/gateway-class-name"
+"""Label of a data plane's objects: name of the GatewayClass."""
 
 LIMIT = 63
 """Maximum length of a label value and of a Service name (RFC 1123 label)."""

@@ -13,9 +13,7 @@ class Reason(enum.Enum):
     ACCEPTED = ("Accepted", True, "Accepted")
     """The UpstreamCluster is valid."""
     INVALID = ("Accepted", False, "Invalid")
-    """A field of the UpstreamCluster is invalid. The message names it. Nothing of the object is
-    served.
-    """
+    """A field is invalid, or no server is usable. The message names the field."""
     NO_MATCHING_GATEWAY = ("Accepted", False, "NoMatchingGateway")
     """No managed Gateway has a listener for the object."""
     NO_HOST = ("Accepted", False, "HostConflict")

@@ -239,6 +239,24 @@ async def test_rejected_certificate_is_named_and_previous_one_is_served(
         assert await fetched() == "two"
 
 
+async def test_rejected_new_certificate_is_named_beside_a_good_one(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port, good, weak = free_port(), free_port(), free_port()
+    cert, key = plane.cert.read_bytes(), plane.key.read_bytes()
+    other = tmp_path / "other"
+    other.mkdir()
+    foreign = write_certificate(other)[1].read_bytes()
+    origins = (Origin("Secret", "shop", "weak"),)
+    async with backend("one") as one, running(options(plane, tmp_path)):
+        await plane.served(website(port, one))
+        listeners = listener("good", good, "http", "good"), listener("weak", weak, "http", "weak")
+        secrets = secret("good", cert, key), secret("weak", cert, foreign, origins=origins)
+        report = await plane.served(website(port, one, *listeners, *secrets))
+        (rejected,) = report.instances[0].rejected
+        assert rejected.origins == origins
+
+
 async def test_requests_succeed_while_control_plane_restarts(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:

@@ -99,7 +99,12 @@ class Loop:
         self._rejections = InputSet(compilation.put_input)
         compilation.put_input(outputs.BACK_ENDS, publisher.back_ends)
         self._quarantines = Quarantines(
-            publisher, compilation.put_input, compilation.spec_of, self._changed, record_rejection
+            publisher,
+            compilation.put_input,
+            compilation.spec_of,
+            compilation.reads,
+            self._changed,
+            record_rejection,
         )
         self._compiled_at = -IDLE_SECONDS
         """End of the last pass on the monotonic clock, in seconds."""

@@ -35,13 +35,14 @@ class Quarantines:
         publisher: Publisher,
         put: Callable[[Key, Any], bool],
         spec_of: Callable[[Key], Any],
+        reads: Callable[[Key], bool],
         changed: Callable[[], None],
         record: Callable[[Key, str], None],
     ) -> None:
-        """``put`` stores an input. ``spec_of`` returns the spec of an object. ``changed`` is called
-        when an input changed only because time has passed. ``record`` records an Event about a
-        Gateway."""
-        self._publisher, self._spec_of = publisher, spec_of
+        """``put`` stores an input. ``spec_of`` returns the spec of an object. ``reads`` returns
+        whether the last pass read an input. ``changed`` is called when an input changed only
+        because time has passed. ``record`` records an Event about a Gateway."""
+        self._publisher, self._spec_of, self._reads = publisher, spec_of, reads
         self._changed, self._record = changed, record
         self._inputs = InputSet(put)
         self._by_gateway: dict[Key, Quarantine] = {}
@@ -64,7 +65,7 @@ class Quarantines:
             return False
         quarantine = self._by_gateway.get(gateway)
         if quarantine is None:
-            quarantine = Quarantine(gateway, self._publisher.trace, self._spec_of)
+            quarantine = Quarantine(gateway, self._publisher.trace, self._spec_of, self._reads)
             self._by_gateway[gateway] = quarantine
         return quarantine.published(version, configuration) and self._store(gateway, quarantine)
 
@@ -143,7 +144,7 @@ def _rejections(instance: InstanceReport) -> list[tuple[str, str, tuple[Origin, 
     found: list[tuple[str, str, tuple[Origin, ...]]] = [
         (instance.desired, rejection.reason, rejection.origins)
         for rejection in instance.rejected
-        if all(origin.part for origin in rejection.origins)
+        if all(origin.part or origin.kind == "Secret" for origin in rejection.origins)
     ]
     if instance.rejected_version:
         found.append((instance.rejected_version, instance.rejection, ()))

@@ -116,6 +116,18 @@ def test_a_name_taken_back_that_the_asterisk_covers_is_told_anew() -> None:
     assert client.hears() == (["a"], [])
 
 
+def test_secrets_are_sent_one_by_one_to_a_client_that_does_not_name_rejections() -> None:
+    secrets = made(SECRET, "a", "one"), made(SECRET, "b", "one")
+    envoy, relay = Client(*secrets), Client(*secrets)
+    relay.conversation.names_rejections = True
+    envoy.ask(SECRET, "a", "b")
+    assert envoy.hears() == (["a"], [])
+    envoy.accept()
+    assert envoy.hears() == (["b"], [])
+    relay.ask(SECRET, "a", "b")
+    assert relay.hears() == (["a", "b"], [])
+
+
 def test_who_asks_again_is_told_again() -> None:
     client = Client(made(SECRET, "a", "one"))
     client.ask(SECRET, "a")

@@ -10,6 +10,7 @@ import msgspec
 from gatehouse.compiler.ir.http import Cluster, VirtualHost
 from gatehouse.compiler.ir.kube_apiserver import ApiListener
 from gatehouse.compiler.ir.settings import DataPlaneSettings, Snippet, UsageReports
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
 class SecretBytes:
@@ -45,6 +46,8 @@ class Certificate(msgspec.Struct, frozen=True):
     chain: bytes
     """PEM, leaf first."""
     key: SecretBytes
+    origin: Origin = NO_ORIGIN
+    """Secret or field. One of them, if several hold the same content."""
 
 
 class TrustBundle(msgspec.Struct, frozen=True):

@@ -94,6 +94,8 @@ class AdsSession:
         self.confirmed = ""
         """Version of the newest publication that the client has, except rejected resources; empty
         if none yet."""
+        self.names_rejections = False
+        """True if the client's NACKs name each rejected resource."""
         self.target = ResourceSet()
         """Target of the present transition."""
         self._publication = publication
@@ -157,7 +159,11 @@ class AdsSession:
         """Process one request or acknowledgement."""
         state = self._types.get(request.type_url)
         if state is None:
-            state = self._types[request.type_url] = Subscription(request.type_url)
+            # Envoy acknowledges a rejected secret when it gets it again, so that the first NACK
+            # must identify it.
+            one_by_one = request.type_url == SECRET and not self.names_rejections
+            state = Subscription(request.type_url, one_by_one=one_by_one)
+            self._types[request.type_url] = state
         if request.nonce:
             accepted = state.on_response(request.nonce, request.refusal)
             if request.type_url == ENDPOINTS and int(request.nonce) > self._start_nonce:

@@ -8,6 +8,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import struct_pb2
 from google.rpc import status_pb2
 
+from gatehouse.dataplane import features
 from gatehouse.dataplane.xds import protobuf_wire
 from gatehouse.dataplane.xds.ads_session import AdsSession, Request, Response
 from gatehouse.dataplane.xds.nacks import Nack
@@ -95,6 +96,8 @@ class DeltaStream:
 
     def receive(self, message: discovery_pb2.DeltaDiscoveryRequest) -> None:
         """Process a request."""
+        if features.RELAY in message.node.client_features:
+            self.conversation.names_rejections = True
         self.conversation.receive(read(message))
 
     def next(self) -> bytes | None:

@@ -41,8 +41,9 @@ class InFlight(msgspec.Struct, frozen=True):
 class Subscription:
     """State of one type on one stream."""
 
-    def __init__(self, type_url: str) -> None:
-        self.type_url = type_url
+    def __init__(self, type_url: str, *, one_by_one: bool = False) -> None:
+        """``one_by_one``: send each resource in a response of its own."""
+        self.type_url, self._one_by_one = type_url, one_by_one
         self.wildcard = False
         self.names: set[str] = set()
         self.known: dict[str, str] = {}
@@ -153,7 +154,7 @@ class Subscription:
             resource = lookup(name) if self.matches(name) else None
             if resource is not None and self._needs_update(resource):
                 size += len(resource.body)
-                if resources and size > RESPONSE_BYTES:
+                if resources and (self._one_by_one or size > RESPONSE_BYTES):
                     break
                 resources.append(resource)
             elif resource is None and self._needs_not_found(name, publication):

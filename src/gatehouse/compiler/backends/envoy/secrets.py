@@ -12,6 +12,7 @@ from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.backends.envoy.protobufs import ads, packed, truth, written
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
+from gatehouse.dataplane.origin import NO_ORIGIN
 from gatehouse.dataplane.xds.resources import SECRET, Resource
 
 _VERSIONS = common_pb2.TlsParameters(
@@ -27,7 +28,8 @@ def certificate(name: str, source: ir.Certificate) -> Resource:
         private_key=base_pb2.DataSource(inline_bytes=source.key.reveal()),
     )
     body = written(secret_pb2.Secret(name=name, tls_certificate=proto))
-    return Resource.make(SECRET, name, body, secret=True)
+    origins = (source.origin,) if source.origin != NO_ORIGIN else ()
+    return Resource.make(SECRET, name, body, origins=origins, secret=True)
 
 
 def trust(name: str, bundle: ir.TrustBundle | None, *, optional: bool = False) -> Resource:

@@ -216,7 +216,7 @@ def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
     if not isinstance(found, gateway.Gateway):
         return None
     reference = found.spec.tls.backend.client_certificate_ref
-    return resolve(ask, key, reference) if reference is not None else None
+    return resolve(ask, key, key, reference) if reference is not None else None
 
 
 def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:

@@ -53,15 +53,14 @@ class DynamicCluster(msgspec.Struct, frozen=True):
     """Name of the IR cluster."""
 
 
-def single_cluster(host: ir.L4Host) -> str | None:
-    """Return the cluster of a hostname without a chain of its own, "" for none; None if it needs
-    one."""
+def needs_chain(host: ir.L4Host) -> bool:
+    """Return whether a hostname needs a filter chain of its own."""
     if host.certificates or host.sources:
-        return None
-    shares = [each for each in host.backends if each.weight > 0]
-    if len(shares) > 1 or (shares and (not host.hostname or host.hostname.startswith("*"))):
-        return None
-    return shares[0].cluster if shares else ""
+        return True
+    if not host.backends:
+        return False
+    mixed = len(host.backends) > 1 or bool(host.rejected)
+    return mixed or not host.hostname or host.hostname.startswith("*")
 
 
 def forward(prefix: str, *, unlimited: bool = False) -> Any:

@@ -25,7 +25,10 @@ from gatehouse.compiler.ir.settings import (
     Settings,
 )
 from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, SCOPE
+
+USERS = Origin("AuthenticationFilter", "ns", "users", "basic.secretRef")
 
 pytestmark = pytest.mark.process
 
@@ -90,7 +93,7 @@ async def test_passwords_and_tokens_are_required_for_every_kind_of_hostname(name
     staff = Requirement((Claim("groups", ("staff",), header="X-Groups"),))
     routes = [
         to("c", "ns/b/0/0", "/basic",
-           authentication=Basic("r", "users", "ns/users"), origin=match_of("ns/b/0/0")),
+           authentication=Basic("r", "users", USERS), origin=match_of("ns/b/0/0")),
         to("c", "ns/j/0/0", "/token", authentication=Jwt("r", "keys")),
         to("c", "ns/j/1/0", "/staff",
            authentication=Jwt("r", "keys", authorization=Authorization((staff,)))),
@@ -122,12 +125,9 @@ async def test_passwords_and_tokens_are_required_for_every_kind_of_hostname(name
             said = token(groups="staff") | {"X-Groups": "forged"}
             _, _, seen = await served.ask("a.example", "/staff", headers=said)
             assert dict(seen["headers"])["x-groups"] == "staff"
-            why = (
-                "AuthenticationFilter ns/users: spec.basic.secretRef: users that cannot log in: 1. "
-                "Envoy supports only {SHA} and {PLAIN} passwords"
-            )
+            why = "users that cannot log in: 1. Envoy supports only {SHA} and {PLAIN} passwords"
             assert served.generated.unsupported == (
-                Unsupported(match_of("ns/b/0/0"), why, served=True),
+                Unsupported(match_of("ns/b/0/0"), why, served=True, setting=USERS),
             )
             [scope] = [e for e in served.generated.resources.by_type[SCOPE].values() if e.secret]
             assert hashed not in repr(scope)

@@ -24,10 +24,10 @@ from envoy.type.matcher.v3 import metadata_pb2, string_pb2, value_pb2
 from gatehouse.compiler.backends.envoy import claim_headers, ext_authz, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.envoy.route_context import Context
-from gatehouse.compiler.backends.envoy.unsupported import left_out
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import authentication as ir
 from gatehouse.compiler.ir import http
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 _PLAIN = "{PLAIN}"
 _HASH = "{SHA}"
@@ -79,7 +79,7 @@ def uses_authenticator(context: Context, route: http.Route) -> bool:
     return isinstance(authentication, ir.Oidc)
 
 
-def unsupported(context: Context, route: http.Route) -> list[str]:
+def unsupported(context: Context, route: http.Route) -> list[UnsupportedSetting]:
     """Return the users whose passwords Envoy does not support."""
     authentication = route.authentication
     if not isinstance(authentication, ir.Basic) or uses_authenticator(context, route):
@@ -89,16 +89,12 @@ def unsupported(context: Context, route: http.Route) -> list[str]:
     if not others or others == len(lines):
         return []
     why = f"users that cannot log in: {others}. {_KNOWN}"
-    return [left_out("AuthenticationFilter", _named(authentication), "basic.secretRef", why)]
+    return [UnsupportedSetting(authentication.origin, why)]
 
 
 def holds_secrets(route: http.Route) -> bool:
     """Return whether the resources of a route contain passwords or keys."""
     return isinstance(route.authentication, ir.Basic | ir.Jwt)
-
-
-def _named(authentication: ir.Basic | ir.Jwt) -> list[str]:
-    return [authentication.filter] if authentication.filter else []
 
 
 def _lines(context: Context, basic: ir.Basic) -> list[str]:
@@ -132,9 +128,7 @@ def _basic(context: Context, basic: ir.Basic) -> Any:
     users = _users(_lines(context, basic))
     if not users:
         why = f"no user has a supported password: {_KNOWN}"
-        raise InvalidValueError(
-            left_out("AuthenticationFilter", _named(basic), "basic.secretRef", why)
-        )
+        raise InvalidValueError(why, basic.origin)
     text = "".join(f"{name}:{hashed}\n" for name, hashed in users.items())
     proto = basic_auth_pb2.BasicAuth(users=base_pb2.DataSource(inline_string=quoting.lines(text)))
     return _extension("envoy.filters.http.basic_auth", proto)
@@ -145,7 +139,7 @@ def _tokens(context: Context, jwt: ir.Jwt) -> list[Any]:
     keys = _usable(secret.content.reveal()) if secret is not None else []
     if not keys:
         why = "no key of a type that Envoy supports"
-        raise InvalidValueError(left_out("AuthenticationFilter", _named(jwt), "jwt", why))
+        raise InvalidValueError(why, jwt.origin)
     provider = config_pb2.JwtProvider(
         local_jwks=base_pb2.DataSource(inline_bytes=msgspec.json.encode({"keys": keys})),
         forward=True,

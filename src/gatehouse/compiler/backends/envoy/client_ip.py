@@ -13,6 +13,7 @@ from envoy.extensions.http.original_ip_detection.xff.v3 import xff_pb2
 from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir.settings import DataPlaneSettings
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 _ALL_NETWORKS = {"0.0.0.0/0", "::/0"}
 _NO_NETWORK = ("0.0.0.0/32",)
@@ -77,11 +78,11 @@ def admit(listener: Any, edge: DataPlaneSettings) -> None:
         chain.filter_chain_match.direct_source_prefix_ranges.extend(trusted)
 
 
-def unsupported(edge: DataPlaneSettings) -> list[str]:
+def unsupported(edge: DataPlaneSettings) -> list[UnsupportedSetting]:
     """Return the settings of the data plane that Envoy does not support."""
     if not edge.server_tokens:
         return []
-    return ["NginxProxy: spec.serverTokens: not supported by Envoy"]
+    return [UnsupportedSetting(edge.source("server_tokens"), "not supported by Envoy")]
 
 
 def network(text: str) -> Any:

@@ -11,6 +11,7 @@ from envoy.extensions.filters.http.compressor.v3 import compressor_pb2
 from gatehouse.compiler.backends.envoy import quoting
 from gatehouse.compiler.backends.envoy.protobufs import number, packed
 from gatehouse.compiler.ir.settings import DataPlaneSettings
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 _MIN_LENGTH = 20
 """Bytes; NGINX's default minimum length."""
@@ -36,17 +37,13 @@ def filter_of(edge: DataPlaneSettings) -> Any:
     return proto
 
 
-def unsupported(edge: DataPlaneSettings) -> list[str]:
+def unsupported(edge: DataPlaneSettings) -> list[UnsupportedSetting]:
     """Return the compression settings that Envoy does not support."""
     settings = edge.compression
     if settings is None:
         return []
-    values = {
-        "buffers": settings.buffers, "vary": settings.vary, "httpVersion": settings.http_version,
-        "disable": settings.disabled, "proxied": settings.proxied,
-    }  # fmt: skip
     return [
-        f"NginxProxy: spec.compression.{name}: not supported by Envoy"
-        for name, set_ in values.items()
-        if set_
+        UnsupportedSetting(settings.source(field), "not supported by Envoy")
+        for field in ("buffers", "vary", "http_version", "disabled", "proxied")
+        if getattr(settings, field)
     ]

@@ -34,7 +34,7 @@ from gatehouse.compiler.backends.fragments import Need
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, Resource
 from gatehouse.sidecars.authenticator import config
@@ -53,10 +53,10 @@ def guard(context: Context, oidc: Oidc) -> Any:
     """Return the filter that permits authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.authenticators:
         why = "OpenID Connect requires an agent with an authenticator"
-        raise InvalidValueError(f"AuthenticationFilter {oidc.filter}: spec.oidc: {why}")
+        raise InvalidValueError(why, oidc.origin)
     if oidc in context.taken:
         path = context.taken[oidc]
-        raise InvalidValueError(f"the path {path} is already used by another AuthenticationFilter")
+        raise InvalidValueError(f"the path {path} is already used by another filter", oidc.origin)
     party = _party(oidc)
     request_headers = {
         "x-origin": _origin(context),
@@ -139,8 +139,12 @@ def _party(oidc: Oidc) -> Party:
 
 
 def _realm(basic: Basic) -> Realm:
-    name = names.digest(basic.filter, basic.realm, basic.users)
-    return Realm(name, basic.filter, basic.realm, _file(basic.users))
+    name = names.digest(_name(basic.origin), basic.realm, basic.users)
+    return Realm(name, _name(basic.origin), basic.realm, _file(basic.users))
+
+
+def _name(origin: Origin) -> str:
+    return f"{origin.namespace}/{origin.name}" if origin != NO_ORIGIN else ""
 
 
 def _file(secret: str) -> str:
@@ -220,7 +224,7 @@ def needed(
         for route in host.routes
         if isinstance(route.authentication, Oidc | Basic) and uses_authenticator(route)
     }
-    return frozenset((use[0].filter, repr(use), use) for use in used)
+    return frozenset((_name(use[0].origin), repr(use), use) for use in used)
 
 
 def resources(

@@ -30,12 +30,11 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.filter_chains import Chain, chains
 from gatehouse.compiler.backends.envoy.protobufs import address, packed, written
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.backends.fragments import Fragment, failed
 from gatehouse.compiler.backends.source import Source, configuration
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.settings import DataPlaneSettings
-from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import Origin, of_port
 from gatehouse.dataplane.xds.resources import LISTENER, Resource
 from gatehouse.incremental.query import Ask
@@ -124,7 +123,7 @@ def _resources(ask: Ask, which: tuple[Source, PortKey]) -> Fragment[Resource] | 
             host = next(iter(port.streams[0].hosts))
             result += l4.mixed(port.number, host, Clusters(ask, gateway))
     except Exception as error:
-        return Fragment((), (Unsupported(port.origin, reason(error)),))
+        return Fragment((), (unserved(port.origin, error),))
     return Fragment(tuple(result))
 
 

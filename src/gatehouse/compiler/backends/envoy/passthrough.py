@@ -12,11 +12,10 @@ from gatehouse.compiler.backends.configuration import Clusters
 from gatehouse.compiler.backends.envoy import clusters, names, proxy_protocol, quoting
 from gatehouse.compiler.backends.envoy.dynamic_clusters import DynamicCluster, needs_chain
 from gatehouse.compiler.backends.envoy.filter_chains import chains
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.backends.fragments import Fragment, failed
 from gatehouse.compiler.backends.source import Source, capabilities, configuration
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.xds.resources import Resource
 from gatehouse.incremental.grouping import (
     Derived,
@@ -176,4 +175,4 @@ def _resources(ask: Ask, which: tuple[Source, str]) -> Fragment[Resource] | None
         proto = clusters.cluster(cluster, capabilities(ask, gateway), quoting.text(name))
         return Fragment((proto, clusters.endpoints(cluster, name)))
     except Exception as error:
-        return Fragment((), (Unsupported(cluster.origin, reason(error)),))
+        return Fragment((), (unserved(cluster.origin, error),))

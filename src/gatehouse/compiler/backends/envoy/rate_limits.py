@@ -12,8 +12,8 @@ from envoy.type.v3 import token_bucket_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
 from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth
-from gatehouse.compiler.backends.envoy.unsupported import left_out
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 FILTER = "envoy.filters.http.local_ratelimit"
 
@@ -37,19 +37,17 @@ def limits(rates: ir.RateLimits) -> list[Any]:
     return [_limit(rates, limit) for limit in rates.limits if _unsupported_attribute(limit) is None]
 
 
-def unsupported(rates: ir.RateLimits) -> list[str]:
+def unsupported(rates: ir.RateLimits) -> list[UnsupportedSetting]:
     """Return the settings of the limits that Envoy does not support."""
     findings = []
     for limit in rates.limits:
-        policy, _, index = limit.name.rpartition("/")
-        path = f"rateLimit.local.rules[{index}]"
         attribute = _unsupported_attribute(limit)
         if attribute is not None:
             why = f"Envoy cannot limit by ${attribute}"
-            findings.append(left_out("RateLimitPolicy", [policy], f"{path}.key", why))
+            findings.append(UnsupportedSetting(limit.origin.field("key"), why))
         elif limit.burst and limit.delay is not None:
             why = "Envoy does not delay a burst"
-            findings.append(left_out("RateLimitPolicy", [policy], f"{path}.delay", why))
+            findings.append(UnsupportedSetting(limit.origin.field("delay"), why))
     return findings
 
 

@@ -28,9 +28,9 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.protobufs import number, packed
 from gatehouse.compiler.backends.envoy.route_context import Context
-from gatehouse.compiler.backends.envoy.unsupported import left_out
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 FILTER = "gh.guard"
 BODY = "gh.body"
@@ -125,38 +125,33 @@ def _buffer_unknown_length(size: int) -> Any:
     return proto
 
 
-def unsupported(context: Context, route: ir.Route) -> list[str]:
+def unsupported(context: Context, route: ir.Route) -> list[UnsupportedSetting]:
     """Return the settings of a route that Envoy does not support."""
     client, proxy = route.settings.client, route.settings.proxy
-    client_fields = {
-        "body.bufferSize": client.body_buffer,
-        "body.timeout": client.body_timeout,
-        "keepAlive.requests": client.requests,
-        "keepAlive.time": client.lifetime,
-        "keepAlive.timeout": client.idle,
-        "keepAlive.minTimeout": client.keepalive_min_timeout,
-    }
-    proxy_fields = {
-        "buffering.disable": proxy.buffering,
-        "buffering.bufferSize": proxy.buffer_size,
-        "buffering.buffers": proxy.buffers,
-        "buffering.busyBuffersSize": proxy.busy_buffers_size,
-        "timeout.connect": proxy.connect,
-    }
     why = "not supported by Envoy for a route"
     findings = [
-        left_out(kind, policies, ", ".join(fields), why)
-        for kind, policies, values in (
-            ("ClientSettingsPolicy", client.policies, client_fields),
-            ("ProxySettingsPolicy", proxy.policies, proxy_fields),
-        )
-        if (fields := [name for name, value in values.items() if value is not None])
+        UnsupportedSetting(settings.source(field), why)
+        for settings, fields in ((client, _CLIENT_FIELDS), (proxy, _PROXY_FIELDS))
+        for field in fields
+        if getattr(settings, field) is not None
     ]
     if client.body_size and client.body_size > BUFFERED:
         why = "Envoy limits only bodies with Content-Length"
-        findings.append(left_out("ClientSettingsPolicy", client.policies, "body.maxSize", why))
+        findings.append(UnsupportedSetting(client.source("body_size"), why))
     return [
         *findings,
         *rate_limits.unsupported(route.settings.rates),
         *authentication.unsupported(context, route),
     ]
+
+
+_CLIENT_FIELDS = (
+    "body_buffer",
+    "body_timeout",
+    "requests",
+    "lifetime",
+    "idle",
+    "keepalive_min_timeout",
+)
+_PROXY_FIELDS = ("buffering", "buffer_size", "buffers", "busy_buffers_size", "connect")
+"""Settings of a route that Envoy does not support."""

@@ -14,9 +14,9 @@ from gatehouse.compiler.backends.envoy import (
     route_match,
 )
 from gatehouse.compiler.backends.envoy.route_context import Context
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import served_without, unserved
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
 
 
 def routes(
@@ -25,18 +25,17 @@ def routes(
     """Return the Envoy routes of a route; one that is not supported answers 500 and is reported."""
     try:
         unsupported += [
-            Unsupported(route.origin, why, served=True)
-            for why in unsupported_features(context, route)
+            served_without(route.origin, each) for each in unsupported_settings(context, route)
         ]
         match = route_match.match(route.match)
     except Exception as error:
         # A match that cannot be generated never matches.
-        unsupported.append(Unsupported(route.origin, reason(error)))
+        unsupported.append(unserved(route.origin, error))
         return []
     try:
         return _cases(context, route, match, hostname)
     except Exception as error:
-        unsupported.append(Unsupported(route.origin, reason(error)))
+        unsupported.append(unserved(route.origin, error))
         failed = components.Route(name=route.name, match=match)
         failed.direct_response.status = 500
         return [failed]
@@ -49,7 +48,7 @@ def not_found() -> Any:
     return proto
 
 
-def unsupported_features(context: Context, route: ir.Route) -> list[str]:
+def unsupported_settings(context: Context, route: ir.Route) -> list[UnsupportedSetting]:
     """Return the settings of a route that Envoy does not support."""
     findings = route_filters.unsupported(context, route)
     if isinstance(route.action, ir.Forward):

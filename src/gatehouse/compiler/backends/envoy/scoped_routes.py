@@ -20,7 +20,7 @@ from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, 
 from gatehouse.compiler.backends.envoy.protobufs import packed, truth, written
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.routes import not_found, routes
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.xds.resources import SCOPE, Resource
@@ -74,7 +74,7 @@ def _has_valid_name(host: ir.VirtualHost, unsupported: list[Unsupported]) -> boo
     try:
         return not host.hostname or bool(quoting.hostname(host.hostname))
     except Exception as error:
-        unsupported += [Unsupported(route.origin, reason(error)) for route in host.routes]
+        unsupported += [unserved(route.origin, error) for route in host.routes]
         return False
 
 

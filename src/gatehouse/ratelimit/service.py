@@ -27,7 +27,7 @@ _Response = rls_pb2.RateLimitResponse
 _Limit = _Response.RateLimit
 
 
-class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc] # has no types
+class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
     """The service. Requests that cannot be counted are allowed: data planes have local limits
     too."""
 

@@ -12,6 +12,7 @@ from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2, tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http_pb2
 from envoy.type.matcher.v3 import string_pb2
+from envoy.type.v3 import percent_pb2
 
 from gatehouse.compiler.backends.envoy import (
     dynamic_clusters,
@@ -102,7 +103,7 @@ def assignment(name: str, localities: list[Any], dropped: float = 0.0) -> Resour
     if dropped:
         drop = proto.policy.drop_overloads.add(category="nowhere")
         drop.drop_percentage.numerator = round(dropped * 1_000_000)
-        drop.drop_percentage.denominator = 2
+        drop.drop_percentage.denominator = percent_pb2.FractionalPercent.MILLION
     return Resource.make(ENDPOINTS, name, written(proto))
 
 

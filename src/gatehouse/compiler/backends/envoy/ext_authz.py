@@ -16,7 +16,6 @@ from envoy.config.endpoint.v3 import endpoint_components_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from envoy.type.matcher.v3 import string_pb2
-from envoy.type.v3 import http_status_pb2
 
 from gatehouse.compiler.backends import relying_parties
 from gatehouse.compiler.backends.envoy import (
@@ -27,7 +26,7 @@ from gatehouse.compiler.backends.envoy import (
     rewriting,
     route_match,
 )
-from gatehouse.compiler.backends.envoy.protobufs import packed, written
+from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, written
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.fragments import Need
@@ -115,7 +114,7 @@ def _ext_authz(
         transport_api_version="V3",
         allowed_headers=_exactly(allowed),
         disallowed_headers=_exactly(disallowed),
-        status_on_error=http_status_pb2.HttpStatus(code=STATUS_ON_ERROR),
+        status_on_error=http_status(STATUS_ON_ERROR),
     )
     return extension_pb2.TypedExtensionConfig(
         name="envoy.filters.http.ext_authz", typed_config=packed(proto)

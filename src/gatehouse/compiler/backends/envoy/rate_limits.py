@@ -11,7 +11,7 @@ from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb
 from envoy.type.v3 import token_bucket_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
-from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth
+from gatehouse.compiler.backends.envoy.protobufs import http_status, number, packed, truth
 from gatehouse.compiler.backends.envoy.unsupported import left_out
 from gatehouse.compiler.ir import settings as ir
 
@@ -62,7 +62,7 @@ def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> Any:
         always_consume_default_token_bucket=truth(False),
         max_dynamic_descriptors=number(max(1, min(_MAX_DESCRIPTORS, limit.memory // _BYTES))),
     )
-    proto.status.code = rates.status if rates.status is not None else _STATUS
+    proto.status.CopyFrom(http_status(rates.status if rates.status is not None else _STATUS))
     proto.filter_enabled.default_value.numerator = 100
     proto.filter_enforced.default_value.numerator = 0 if rates.dry_run else 100
     actions, entries = [], []

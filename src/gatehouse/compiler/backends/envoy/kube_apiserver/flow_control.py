@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from envoy.config.core.v3 import grpc_service_pb2
+from envoy.config.core.v3 import config_source_pb2, grpc_service_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
 from envoy.extensions.filters.http.ratelimit.v3 import rate_limit_pb2
@@ -68,7 +68,7 @@ def shared_filter(counter: str) -> Any:
             timeout=quoting.seconds(RATE_LIMIT_TIMEOUT_SECONDS),
         )
     )
-    service.transport_api_version = 2
+    service.transport_api_version = config_source_pb2.V3
     return proto
 
 

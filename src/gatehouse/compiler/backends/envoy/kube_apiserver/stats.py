@@ -17,14 +17,14 @@ from envoy.extensions.filters.http.set_filter_state.v3 import set_filter_state_p
 from xds.type.v3 import typed_struct_pb2
 
 from gatehouse.compiler.backends.envoy import names, quoting
-from gatehouse.compiler.backends.envoy.protobufs import packed
+from gatehouse.compiler.backends.envoy.protobufs import Json, packed
 
 FILTER = "envoy.filters.http.set_filter_state"
 
 PERIOD = 5.0
 """Seconds after which a request counts as long-running."""
 
-_LIMITS = {
+_LIMITS: dict[str, Json] = {
     "prefix": "gatehouse_kube", "max_counters": 10_000, "max_gauges": 2_000, "max_histograms": 50,
 }  # fmt: skip
 """Limits of one cluster: the statistics that clients can create in Envoy are bounded."""
@@ -56,14 +56,14 @@ def loggers(cluster: str) -> Iterator[Any]:
     """Yield the loggers that count the requests of a cluster."""
     name = quoting.literal(names.plain(cluster))
     tags = f"%RESPONSE_CODE%|%RESPONSE_FLAGS%|%UPSTREAM_HOST%|{name}|{_REQUEST}"
-    requests = {"stat": _stat("requests", tags), "value_fixed": 1}
-    durations = {
+    requests: Json = {"stat": _stat("requests", tags), "value_fixed": 1}
+    durations: Json = {
         "stat": _stat("milliseconds", f"{name}|{_VERB}"),
         "unit": "Milliseconds",
         "value_format": "%DURATION%",
     }
     yield _logger(ended(), counters=[requests], histograms=[durations])
-    long_running = {
+    long_running: Json = {
         "stat": _stat("long_running", f"{name}|{_REQUEST}"),
         "value_fixed": 1,
         "add_subtract": {"add_log_type": "DownstreamPeriodic", "sub_log_type": "DownstreamEnd"},
@@ -92,17 +92,18 @@ def _of_type(kind: Any) -> Any:
     return proto
 
 
-def _logger(log_filter: Any, **stats: list[dict[str, Any]]) -> Any:
+def _logger(log_filter: Any, **stats: list[Json]) -> Any:
     """Return a logger, written by field names: the generated classes lack the newer fields."""
     config = typed_struct_pb2.TypedStruct(
         type_url="type.googleapis.com/envoy.extensions.access_loggers.stats.v3.Config"
     )
-    config.value.update({"stats_scope": _LIMITS, **stats})
+    fields: dict[str, Json] = {"stats_scope": _LIMITS, **stats}
+    config.value.update(fields)
     return accesslog_pb2.AccessLog(
         name="envoy.access_loggers.stats", filter=log_filter, typed_config=packed(config)
     )
 
 
-def _stat(name: str, of: str) -> dict[str, Any]:
+def _stat(name: str, of: str) -> Json:
     # One label of several elements: each label costs more than its elements.
     return {"name": name, "tags": [{"name": "of", "value_format": of}]}

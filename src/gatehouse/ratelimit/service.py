@@ -38,7 +38,7 @@ class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
 
     async def ShouldRateLimit(  # name of the protocol
         self, request: Any, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> Any:
+    ) -> rls_pb2.RateLimitResponse:
         """Return whether a request is over any of its limits."""
         begun = time.monotonic()
         try:
@@ -54,7 +54,9 @@ class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
             overall_code=_Response.OVER_LIMIT if over else _Response.OK, statuses=statuses
         )
 
-    def _status(self, take: TakeRequest, result: TakeResult | None) -> Any:
+    def _status(
+        self, take: TakeRequest, result: TakeResult | None
+    ) -> rls_pb2.RateLimitResponse.DescriptorStatus:
         if result is None:
             self._measuring.drawn("unlimited")
             return _Response.DescriptorStatus(code=_Response.OK)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from envoy.config.core.v3 import extension_pb2
 from envoy.extensions.compression.gzip.compressor.v3 import gzip_pb2
@@ -16,7 +16,7 @@ _MIN_LENGTH = 20
 """Bytes; NGINX's default minimum length."""
 
 
-def filter_of(edge: DataPlaneSettings) -> Any:
+def filter_of(edge: DataPlaneSettings) -> compressor_pb2.Compressor:
     """Return the configuration of the filter."""
     settings = edge.compression
     assert settings is not None

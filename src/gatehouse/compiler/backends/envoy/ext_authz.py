@@ -8,7 +8,6 @@ authenticator. If it is unavailable, requests are rejected.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.core.v3 import address_pb2, base_pb2, extension_pb2, http_uri_pb2
@@ -48,7 +47,7 @@ STATUS_ON_ERROR = 503
 _ANSWERED = ("cache-control", "content-type", "location", "referrer-policy", "set-cookie")
 
 
-def guard(context: Context, oidc: Oidc) -> Any:
+def guard(context: Context, oidc: Oidc) -> extension_pb2.TypedExtensionConfig:
     """Return the filter that permits authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.authenticators:
         why = "OpenID Connect requires an agent with an authenticator"
@@ -67,7 +66,7 @@ def guard(context: Context, oidc: Oidc) -> Any:
                       upstream=("cookie", *party.headers))  # fmt: skip
 
 
-def passwords(basic: Basic) -> Any:
+def passwords(basic: Basic) -> extension_pb2.TypedExtensionConfig:
     """Return the filter that permits only users whose password an authenticator accepts."""
     return _ext_authz(
         _realm(basic).name, {}, allowed="authorization", disallowed="cookie", upstream=()
@@ -81,7 +80,7 @@ def _ext_authz(
     allowed: str,
     disallowed: str,
     upstream: Sequence[str],
-) -> Any:
+) -> extension_pb2.TypedExtensionConfig:
     """Return the filter that calls ``name``.
 
     ``allowed``, ``disallowed``: client headers that are passed to it, or not. ``upstream``: headers
@@ -121,7 +120,7 @@ def _ext_authz(
     )
 
 
-def _exactly(*values: str) -> Any:
+def _exactly(*values: str) -> string_pb2.ListStringMatcher:
     patterns = [string_pb2.StringMatcher(exact=each) for each in values]
     return string_pb2.ListStringMatcher(patterns=patterns)
 
@@ -178,7 +177,7 @@ def _paths(oidc: Oidc) -> dict[str, str]:
     return {path: action for path, action in actions.items() if path}
 
 
-def routes(context: Context, host: ir.VirtualHost) -> Iterator[Any]:
+def routes(context: Context, host: ir.VirtualHost) -> Iterator[components.Route]:
     """Return the routes to the authenticator itself, which precede those of the host."""
     if not context.capabilities.authenticators:
         return
@@ -191,7 +190,7 @@ def routes(context: Context, host: ir.VirtualHost) -> Iterator[Any]:
                 continue
 
 
-def _own(context: Context, oidc: Oidc) -> list[Any]:
+def _own(context: Context, oidc: Oidc) -> list[components.Route]:
     party, result = _party(oidc), []
     for path, action in _paths(oidc).items():
         exact = ir.PathExact(path)
@@ -201,6 +200,7 @@ def _own(context: Context, oidc: Oidc) -> list[Any]:
         proto.route.cluster = names.AUTHENTICATOR
         proto.route.timeout.CopyFrom(quoting.seconds(AUTHORIZATION_TIMEOUT_SECONDS))
         onward = rewriting.rewrite(ir.FullPath(f"/{party.name}/{action}"), exact)
+        assert onward is not None
         proto.route.regex_rewrite.CopyFrom(onward)
         proto.request_headers_to_add.append(headers.option("x-origin", _origin(context)))
         proto.request_headers_to_remove.append("authorization")

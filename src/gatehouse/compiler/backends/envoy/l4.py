@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.endpoint.v3 import endpoint_components_pb2 as components
@@ -22,7 +21,9 @@ UDP_IDLE = 30.0
 Clusters = Mapping[str, http.Cluster]
 
 
-def forward(prefix: str, host: ir.L4Host, clusters_by_name: Clusters, *, unlimited: bool) -> Any:
+def forward(
+    prefix: str, host: ir.L4Host, clusters_by_name: Clusters, *, unlimited: bool
+) -> listener_components_pb2.Filter:
     """Return the filter that forwards connections; those of a share without a cluster are
     closed."""
     proto = dynamic_clusters.forward(prefix, unlimited=unlimited)
@@ -39,7 +40,9 @@ def forward(prefix: str, host: ir.L4Host, clusters_by_name: Clusters, *, unlimit
     )
 
 
-def datagrams(port: int, host: ir.L4Host, clusters_by_name: Clusters) -> Any:
+def datagrams(
+    port: int, host: ir.L4Host, clusters_by_name: Clusters
+) -> listener_components_pb2.ListenerFilter:
     """Return the listener filter that forwards datagrams."""
     route = packed(route_pb2.Route(cluster=_of_datagrams(port, host, clusters_by_name)))
     proto = udp_proxy_pb2.UdpProxyConfig(

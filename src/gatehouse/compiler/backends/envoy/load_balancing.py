@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 
@@ -14,17 +12,16 @@ from gatehouse.compiler.ir.settings import UpstreamSettings
 _Policy = components.RouteAction.HashPolicy
 
 
-def policy(settings: UpstreamSettings) -> int:
+def policy(settings: UpstreamSettings) -> cluster_pb2.Cluster.LbPolicy:
     """Return Envoy's policy for a method in NGINX's syntax."""
     method, *words = settings.balancing.split() or ["round_robin"]
-    result: int = {
+    return {
         "least_conn": cluster_pb2.Cluster.LEAST_REQUEST,
         "least_time": cluster_pb2.Cluster.LEAST_REQUEST,
         "ip_hash": cluster_pb2.Cluster.RING_HASH,
         "hash": cluster_pb2.Cluster.RING_HASH,
         "random": cluster_pb2.Cluster.LEAST_REQUEST if words else cluster_pb2.Cluster.RANDOM,
     }.get(method, cluster_pb2.Cluster.ROUND_ROBIN)
-    return result
 
 
 def unsupported(settings: UpstreamSettings) -> list[str]:
@@ -46,9 +43,9 @@ def unsupported(settings: UpstreamSettings) -> list[str]:
     ]
 
 
-def hash_policies(clusters: list[ir.Cluster]) -> list[Any]:
+def hash_policies(clusters: list[ir.Cluster]) -> list[components.RouteAction.HashPolicy]:
     """Return the hash policies of the clusters that use hashing, without duplicates."""
-    policies: list[Any] = []
+    policies: list[components.RouteAction.HashPolicy] = []
     for cluster in clusters:
         proto = _hash_policy(cluster.settings)
         if proto is not None and proto not in policies:
@@ -60,7 +57,7 @@ def _key(settings: UpstreamSettings) -> str:
     return settings.key.name if settings.key is not None else "request_uri"
 
 
-def _hash_policy(settings: UpstreamSettings) -> Any:
+def _hash_policy(settings: UpstreamSettings) -> components.RouteAction.HashPolicy | None:
     """Return the hash policy of a cluster; None if it has none or Envoy does not support its
     key."""
     method = settings.balancing.partition(" ")[0]
@@ -86,5 +83,5 @@ def _hash_policy(settings: UpstreamSettings) -> Any:
     return None
 
 
-def _source() -> Any:
+def _source() -> components.RouteAction.HashPolicy:
     return _Policy(connection_properties=_Policy.ConnectionProperties(source_ip=True))

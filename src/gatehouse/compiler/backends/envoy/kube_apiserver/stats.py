@@ -9,7 +9,6 @@ Gatehouse's metrics (:mod:`gatehouse.agent.envoy`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.data.accesslog.v3 import accesslog_pb2 as data_pb2
@@ -36,12 +35,12 @@ _VERB = f"%FILTER_STATE({_STATE_KEY}:PLAIN):{names.VERB_WIDTH}%"
 _Filter = accesslog_pb2.AccessLogFilter
 
 
-def idle_filter() -> Any:
+def idle_filter() -> set_filter_state_pb2.Config:
     """Return the filter, after the script, for requests that stay in the scope of arrival."""
     return set_filter_state_pb2.Config()
 
 
-def store_filter() -> Any:
+def store_filter() -> set_filter_state_pb2.Config:
     """Return the filter of routes that the script selects: it stores the scope header.
 
     Before, the header contains client input: the number of labels would be unbounded.
@@ -52,7 +51,7 @@ def store_filter() -> Any:
     return proto
 
 
-def loggers(cluster: str) -> Iterator[Any]:
+def loggers(cluster: str) -> Iterator[accesslog_pb2.AccessLog]:
     """Yield the loggers that count the requests of a cluster."""
     name = quoting.literal(names.plain(cluster))
     tags = f"%RESPONSE_CODE%|%RESPONSE_FLAGS%|%UPSTREAM_HOST%|{name}|{_REQUEST}"
@@ -71,12 +70,12 @@ def loggers(cluster: str) -> Iterator[Any]:
     yield _logger(_first_period(), gauges=[long_running])
 
 
-def ended() -> Any:
+def ended() -> accesslog_pb2.AccessLogFilter:
     """Match requests at their end, not the periodic entries of long-running ones."""
     return _of_type(data_pb2.DownstreamEnd)
 
 
-def _first_period() -> Any:
+def _first_period() -> accesslog_pb2.AccessLogFilter:
     # Envoy adds in every period, and subtracts once.
     proto, first = _Filter(), _Filter()
     first.duration_filter.comparison.op = accesslog_pb2.ComparisonFilter.LE
@@ -86,13 +85,15 @@ def _first_period() -> Any:
     return proto
 
 
-def _of_type(kind: Any) -> Any:
+def _of_type(kind: data_pb2.AccessLogType) -> accesslog_pb2.AccessLogFilter:
     proto = _Filter()
     proto.log_type_filter.types.append(kind)
     return proto
 
 
-def _logger(log_filter: Any, **stats: list[Json]) -> Any:
+def _logger(
+    log_filter: accesslog_pb2.AccessLogFilter, **stats: list[Json]
+) -> accesslog_pb2.AccessLog:
     """Return a logger, written by field names: the generated classes lack the newer fields."""
     config = typed_struct_pb2.TypedStruct(
         type_url="type.googleapis.com/envoy.extensions.access_loggers.stats.v3.Config"

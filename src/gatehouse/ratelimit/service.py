@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import TypeAlias
 
 import grpc
 import structlog
@@ -26,6 +26,8 @@ each user request."""
 _Response = rls_pb2.RateLimitResponse
 _Limit = _Response.RateLimit
 
+Context: TypeAlias = "grpc.aio.ServicerContext[rls_pb2.RateLimitRequest, rls_pb2.RateLimitResponse]"
+
 
 class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
     """The service. Requests that cannot be counted are allowed: data planes have local limits
@@ -37,7 +39,7 @@ class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
         self._logged_at = 0.0
 
     async def ShouldRateLimit(  # name of the protocol
-        self, request: Any, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: rls_pb2.RateLimitRequest, context: Context
     ) -> rls_pb2.RateLimitResponse:
         """Return whether a request is over any of its limits."""
         begun = time.monotonic()

@@ -169,6 +169,8 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml $(wildcard proto/*/*/*.proto)
 	@touch $@ $(VENV)/.run
 
 # Stubs follow the locked version of xds-protos, so a new environment writes them again.
+# mypy's cache remembers modules that were missing.
 typings/.made: scripts/envoy_stubs.py $(VENV)/.dev
 	$(BIN)/python scripts/envoy_stubs.py typings
+	@rm -rf .mypy_cache
 	@touch $@

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import re
 import shutil
 import sys
 import tempfile
@@ -32,6 +33,10 @@ NAMESPACES = ("google",)
 """Packages that several distributions share. An `__init__.pyi` would hide the other parts."""
 TYPED_ELSEWHERE = "google/protobuf/"
 """Directory of messages whose stubs types-protobuf contains."""
+
+UNCHECKED = re.compile(r"_Union\[([^][]*), (?:_Mapping|str)\]")
+"""Types of arguments that protobuf also accepts as a dict or as the name of an enum's value. mypy
+checks neither."""
 
 SERVICES_HEAD = """\
 from collections.abc import AsyncIterator
@@ -90,6 +95,8 @@ def write_messages(files: Iterable[FileDescriptor], directory: Path) -> None:
         status = protoc.main([*command, *names])
     if status != 0:
         raise RuntimeError(f"protoc failed with status {status}")
+    for path in directory.rglob("*_pb2.pyi"):
+        path.write_text(UNCHECKED.sub(r"_Union[\1]", path.read_text("utf-8")), "utf-8")
 
 
 def services(file: FileDescriptor) -> str:

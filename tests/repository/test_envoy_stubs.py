@@ -73,3 +73,16 @@ def test_stubs_replace_older_ones(stubs: Path) -> None:
     before = {path for path in stubs.rglob("*.pyi") if path.name != "old.pyi"}
     write(stubs)
     assert set(stubs.rglob("*.pyi")) == before
+
+
+def test_stub_of_a_message_accepts_only_what_mypy_checks(stubs: Path) -> None:
+    stub = declared(stubs / "envoy/config/core/v3/address_pb2.pyi")
+    types = {}
+    for name in ("Address", "SocketAddress"):
+        method = stub[f"{name}.__init__"]
+        assert isinstance(method, ast.FunctionDef)
+        for argument in method.args.args[1:]:
+            assert argument.annotation is not None
+            types[argument.arg] = ast.unparse(argument.annotation)
+    assert types["socket_address"] == "_Optional[_Union[SocketAddress]]"
+    assert types["protocol"] == "_Optional[_Union[SocketAddress.Protocol]]"

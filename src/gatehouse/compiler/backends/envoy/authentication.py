@@ -19,7 +19,7 @@ from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.basic_auth.v3 import basic_auth_pb2
 from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
-from envoy.type.matcher.v3 import metadata_pb2, string_pb2, value_pb2
+from envoy.type.matcher.v3 import metadata_pb2, number_pb2, string_pb2, value_pb2
 from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import claim_headers, ext_authz, quoting
@@ -222,7 +222,8 @@ def _values(value: str, *, regex: bool) -> list[value_pb2.ValueMatcher]:
     if value in ("true", "false"):
         matchers.append(value_pb2.ValueMatcher(bool_match=value == "true"))
     if _NUMBER.fullmatch(value):
-        matchers.append(value_pb2.ValueMatcher(double_match={"exact": float(value)}))
+        number = number_pb2.DoubleMatcher(exact=float(value))
+        matchers.append(value_pb2.ValueMatcher(double_match=number))
     return matchers
 
 

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.core.v3 import address_pb2, base_pb2, extension_pb2, http_uri_pb2
+from envoy.config.core.v3 import (
+    address_pb2,
+    base_pb2,
+    config_source_pb2,
+    extension_pb2,
+    http_uri_pb2,
+)
 from envoy.config.endpoint.v3 import endpoint_components_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
@@ -110,7 +116,7 @@ def _ext_authz(
         service.authorization_response.allowed_upstream_headers.CopyFrom(_exactly(*upstream))
     proto = ext_authz_pb2.ExtAuthz(
         http_service=service,
-        transport_api_version="V3",
+        transport_api_version=config_source_pb2.V3,
         allowed_headers=_exactly(allowed),
         disallowed_headers=_exactly(disallowed),
         status_on_error=http_status(STATUS_ON_ERROR),

@@ -11,7 +11,7 @@ help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 env: $(VENV)/.run  ## Make the environment to run Gatehouse
-env-dev: $(VENV)/.dev  ## Make the environment to develop it
+env-dev: $(VENV)/.dev typings/.made  ## Make the environment to develop it
 
 demo: env  ## Start Gatehouse, apply examples/cafe, show real requests (ARGS=--once to end after)
 	@$(BIN)/gatehouse demo $(ARGS)
@@ -148,7 +148,7 @@ lock: env-dev  ## Lock the dependencies anew
 	  --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.lock
 
 clean:  ## Remove what was built
-	rm -rf $(VENV) build dist src/gatehouse/wire
+	rm -rf $(VENV) build dist src/gatehouse/wire typings
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -167,3 +167,10 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml $(wildcard proto/*/*/*.proto)
 	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@ $(VENV)/.run
+
+# Stubs follow the locked version of xds-protos, so a new environment writes them again.
+# mypy's cache remembers modules that were missing.
+typings/.made: scripts/envoy_stubs.py $(VENV)/.dev
+	$(BIN)/python scripts/envoy_stubs.py typings
+	@rm -rf .mypy_cache
+	@touch $@

@@ -22,7 +22,7 @@ from gatehouse.dataplane.xds.resources import (
 )
 
 
-class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]
+class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
     """Tells Envoy resources, and remembers what it said to them."""
 
     def __init__(self) -> None:

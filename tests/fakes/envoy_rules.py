@@ -46,7 +46,8 @@ def _unpacked(message: any_pb2.Any) -> Any:
 
 
 def _of_field(field: FieldDescriptor, value: Any) -> Iterator[str]:
-    rules: Any = field.GetOptions().Extensions[validate_pb2.rules]
+    extension: Any = validate_pb2.rules
+    rules = field.GetOptions().Extensions[extension]
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         yield from _bounded(field, rules.map, value)
         for key, each in value.items():

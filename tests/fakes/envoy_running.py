@@ -48,14 +48,17 @@ def _socket(address: Address) -> Any:
 
 
 def _ads() -> Any:
-    return config_source_pb2.ConfigSource(ads={}, resource_api_version="V3")
+    return config_source_pb2.ConfigSource(
+        ads=config_source_pb2.AggregatedConfigSource(),
+        resource_api_version=config_source_pb2.V3,
+    )
 
 
 def cluster(name: str, *, origins: tuple[Origin, ...] = (), seconds: int = 5) -> Resource:
     """A cluster whose endpoints are told by ADS, which waits ``seconds`` for connections."""
     made = cluster_pb2.Cluster(
         name=name,
-        type="EDS",
+        type=cluster_pb2.Cluster.EDS,
         eds_cluster_config=cluster_pb2.Cluster.EdsClusterConfig(eds_config=_ads()),
     )
     made.connect_timeout.seconds = seconds
@@ -64,14 +67,14 @@ def cluster(name: str, *, origins: tuple[Origin, ...] = (), seconds: int = 5) ->
 
 def bad_cluster(name: str, *, origins: tuple[Origin, ...] = ()) -> Resource:
     """A cluster that Envoy refuses for what it means: its address is none."""
-    made = cluster_pb2.Cluster(name=name, type="STATIC")
+    made = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.STATIC)
     made.load_assignment.CopyFrom(_assignment(name, [("no-address", 1)]))
     return Resource.make(CLUSTER, name, made.SerializeToString(), origins=origins)
 
 
 def invalid_cluster(name: str, *, origins: tuple[Origin, ...] = ()) -> Resource:
     """A cluster that Envoy refuses before it looks at what it means."""
-    made = cluster_pb2.Cluster(name=name, type="EDS")
+    made = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.EDS)
     made.connect_timeout.seconds = -5
     return Resource.make(CLUSTER, name, made.SerializeToString(), origins=origins)
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import grpc.aio
@@ -130,7 +129,9 @@ def _redacted(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _server(buckets: TokenBuckets, measuring: Measuring, state: Any) -> grpc.aio.Server:
+def _server(
+    buckets: TokenBuckets, measuring: Measuring, state: health.aio.HealthServicer
+) -> grpc.aio.Server:
     server = grpc.aio.server(options=OPTIONS)
     service = RateLimitService(buckets, measuring)
     rls_pb2_grpc.add_RateLimitServiceServicer_to_server(service, server)

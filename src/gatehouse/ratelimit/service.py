@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import TypeAlias
 
 import grpc
 import structlog
@@ -26,8 +26,10 @@ each user request."""
 _Response = rls_pb2.RateLimitResponse
 _Limit = _Response.RateLimit
 
+Context: TypeAlias = "grpc.aio.ServicerContext[rls_pb2.RateLimitRequest, rls_pb2.RateLimitResponse]"
 
-class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc] # has no types
+
+class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
     """The service. Requests that cannot be counted are allowed: data planes have local limits
     too."""
 
@@ -37,8 +39,8 @@ class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[m
         self._logged_at = 0.0
 
     async def ShouldRateLimit(  # name of the protocol
-        self, request: Any, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> Any:
+        self, request: rls_pb2.RateLimitRequest, context: Context
+    ) -> rls_pb2.RateLimitResponse:
         """Return whether a request is over any of its limits."""
         begun = time.monotonic()
         try:
@@ -54,7 +56,9 @@ class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[m
             overall_code=_Response.OVER_LIMIT if over else _Response.OK, statuses=statuses
         )
 
-    def _status(self, take: TakeRequest, result: TakeResult | None) -> Any:
+    def _status(
+        self, take: TakeRequest, result: TakeResult | None
+    ) -> rls_pb2.RateLimitResponse.DescriptorStatus:
         if result is None:
             self._measuring.drawn("unlimited")
             return _Response.DescriptorStatus(code=_Response.OK)

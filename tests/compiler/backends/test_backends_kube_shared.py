@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 _CODES = rls_pb2.RateLimitResponse
 
 
-class Counter(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc]
+class Counter(rls_pb2_grpc.RateLimitServiceServicer):
     """Permits so many requests, and records the descriptors."""
 
     def __init__(self, most: int) -> None:

@@ -121,9 +121,9 @@ class Balancing(msgspec.Struct, frozen=True):
     consistent: bool = False
     """True: a change of the endpoints moves few keys (``hash``)."""
     choice: Literal["", "any", "least-connections", "least-time"] = ""
-    """How one of two random endpoints is chosen (``random``); empty: one is drawn."""
+    """Choice between two random endpoints (``random``); empty: one is drawn."""
     response: Literal["", "header", "whole"] = ""
-    """What is timed: the arrival of the response header, or of the whole response."""
+    """Measured time: until the response header, or until the end of the response."""
     in_flight: bool = False
     """True: requests without a response count, too (``least-time``)."""
 

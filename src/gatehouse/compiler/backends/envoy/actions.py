@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import (
@@ -20,6 +18,8 @@ from gatehouse.compiler.backends.envoy.protobufs import number
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
+
+_Share = components.WeightedCluster.ClusterWeight
 
 _REDIRECTS = {
     301: components.RedirectAction.MOVED_PERMANENTLY,
@@ -40,7 +40,7 @@ CALLS = 3600.0
 """Idle timeout of gRPC calls in seconds: streaming calls may be silent for long."""
 
 
-def serve(proto: Any, context: Context, route: ir.Route, hostname: str) -> None:
+def serve(proto: components.Route, context: Context, route: ir.Route, hostname: str) -> None:
     """Write the action of a route. Raises InvalidValueError.
 
     ``hostname``: the hostname of the virtual host if it is exact, else empty.
@@ -57,14 +57,16 @@ def serve(proto: Any, context: Context, route: ir.Route, hostname: str) -> None:
         headers.apply(proto, "response", route.response_headers)
 
 
-def respond(proto: Any, status: int) -> None:
+def respond(proto: components.Route, status: int) -> None:
     """Respond with a status. Raises InvalidValueError unless it is between 200 and 599."""
     if not 200 <= status <= 599:
         raise InvalidValueError("status must be between 200 and 599")
     proto.direct_response.status = status
 
 
-def _forward(proto: Any, context: Context, route: ir.Route, action: ir.Forward) -> None:
+def _forward(
+    proto: components.Route, context: Context, route: ir.Route, action: ir.Forward
+) -> None:
     action_proto = proto.route
     _to(proto, route, action)
     path = rewriting.rewrite(action.rewrite.path, route.match.path)
@@ -80,7 +82,7 @@ def _forward(proto: Any, context: Context, route: ir.Route, action: ir.Forward) 
     _limits(action_proto, route, action, calls=calls)
 
 
-def _to(proto: Any, route: ir.Route, action: ir.Forward) -> None:
+def _to(proto: components.Route, route: ir.Route, action: ir.Forward) -> None:
     """Forward to one cluster, or to several by weight."""
     action_proto = proto.route
     action_proto.cluster_not_found_response_code = _NOT_FOUND[action.grpc]
@@ -102,7 +104,12 @@ def _to(proto: Any, route: ir.Route, action: ir.Forward) -> None:
         headers.apply(share, "response", route.response_headers)
 
 
-def _sent(edited: Any, action_proto: Any, route: ir.Route, edit: ir.HeaderEdit) -> None:
+def _sent(
+    edited: headers.HeaderTarget,
+    action_proto: components.RouteAction | _Share,
+    route: ir.Route,
+    edit: ir.HeaderEdit,
+) -> None:
     """Write the changes of a request's headers and Host."""
     assert isinstance(route.action, ir.Forward)
     request = headers.request(edit)
@@ -113,7 +120,9 @@ def _sent(edited: Any, action_proto: Any, route: ir.Route, edit: ir.HeaderEdit) 
         action_proto.host_rewrite_literal = rewriting.hostname(hostname)
 
 
-def _limits(action_proto: Any, route: ir.Route, action: ir.Forward, *, calls: bool) -> None:
+def _limits(
+    action_proto: components.RouteAction, route: ir.Route, action: ir.Forward, *, calls: bool
+) -> None:
     policy = retries.policy(action.retry, action.backend_timeout)
     timeouts = [action.request_timeout]
     if policy is not None:
@@ -132,7 +141,9 @@ def _limits(action_proto: Any, route: ir.Route, action: ir.Forward, *, calls: bo
         action_proto.idle_timeout.CopyFrom(quoting.seconds(CALLS))
 
 
-def _redirect(proto: Any, route: ir.Route, action: ir.Redirect, hostname: str) -> None:
+def _redirect(
+    proto: components.RedirectAction, route: ir.Route, action: ir.Redirect, hostname: str
+) -> None:
     proto.response_code = _REDIRECTS[action.status]
     if action.scheme is not None:
         proto.scheme_redirect = action.scheme

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from envoy.config.core.v3 import extension_pb2
 from envoy.extensions.compression.gzip.compressor.v3 import gzip_pb2
@@ -17,12 +17,14 @@ _MIN_LENGTH = 20
 """Bytes; NGINX's default minimum length."""
 
 
-def filter_of(edge: DataPlaneSettings) -> Any:
+def filter_of(edge: DataPlaneSettings) -> compressor_pb2.Compressor:
     """Return the configuration of the filter."""
     settings = edge.compression
     assert settings is not None
     level = settings.level if settings.level is not None else 1
-    gzip = gzip_pb2.Gzip(compression_level=min(9, max(1, level)))
+    # The values of this enum are the levels.
+    bounded = cast("gzip_pb2.Gzip.CompressionLevel", min(9, max(1, level)))
+    gzip = gzip_pb2.Gzip(compression_level=bounded)
     types = [each for each in settings.types if each != "*"] or ["text/html"]
     proto = compressor_pb2.Compressor(
         compressor_library=extension_pb2.TypedExtensionConfig(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.endpoint.v3 import endpoint_components_pb2 as components
@@ -22,7 +21,7 @@ UDP_IDLE = 30.0
 Clusters = Mapping[str, http.Cluster]
 
 
-def forward(prefix: str, host: ir.L4Host, *, unlimited: bool) -> Any:
+def forward(prefix: str, host: ir.L4Host, *, unlimited: bool) -> listener_components_pb2.Filter:
     """Return the filter that forwards connections."""
     proto = dynamic_clusters.forward(prefix, unlimited=unlimited)
     shares = [(each.cluster, each.weight) for each in host.backends]
@@ -38,7 +37,7 @@ def forward(prefix: str, host: ir.L4Host, *, unlimited: bool) -> Any:
     )
 
 
-def datagrams(port: int, host: ir.L4Host) -> Any:
+def datagrams(port: int, host: ir.L4Host) -> listener_components_pb2.ListenerFilter:
     """Return the listener filter that forwards datagrams."""
     route = packed(route_pb2.Route(cluster=_of_datagrams(port, host)))
     proto = udp_proxy_pb2.UdpProxyConfig(

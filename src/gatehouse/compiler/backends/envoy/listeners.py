@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
+from envoy.config.core.v3 import address_pb2
 from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2, udp_listener_config_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
@@ -155,11 +156,11 @@ def listener(port: Port) -> Resource:
     return _resource(port, proto)
 
 
-def _resource(port: Port, proto: Any) -> Resource:
+def _resource(port: Port, proto: listener_pb2.Listener) -> Resource:
     return Resource.make(LISTENER, proto.name, written(proto), origins=(port.origin,))
 
 
-def _address(port: Port) -> Any:
+def _address(port: Port) -> address_pb2.Address:
     udp = port.family == "udp"
     if port.bind_address:
         return address(port.bind_address, port.number, udp=udp)
@@ -168,7 +169,7 @@ def _address(port: Port) -> Any:
     return address("::", port.number, udp=udp, ipv4_too=port.edge.ipv4)
 
 
-def _chains(port: Port) -> Iterable[Any]:
+def _chains(port: Port) -> Iterable[components.FilterChain]:
     if port.plain:
         yield components.FilterChain(name=names.chain(port.number, ""), filters=[_http(port, "")])
     for chain in port.chains:
@@ -197,14 +198,14 @@ def _for_all(port: Port) -> Iterable[bool]:
             yield not host.hostname
 
 
-def _http(port: Port, listener: str) -> Any:
+def _http(port: Port, listener: str) -> components.Filter:
     manager = connection_manager.manager(port.number, listener, port.edge)
     return components.Filter(
         name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
     )
 
 
-def _https(port: Port, chain: Chain) -> Any:
+def _https(port: Port, chain: Chain) -> components.FilterChain:
     name = names.chain(port.number, chain.listener, chain.number)
     certificates = [
         names.server_certificate(name, index) for index in range(len(chain.certificates))
@@ -222,7 +223,7 @@ def _https(port: Port, chain: Chain) -> Any:
     )
 
 
-def _stream(port: int, stream: ir.L4Listener, host: ir.L4Host) -> Any:
+def _stream(port: int, stream: ir.L4Listener, host: ir.L4Host) -> components.FilterChain:
     prefix = f"{stream.protocol.lower()}_{port}"
     name = names.chain(port, f"stream/{host.hostname}")
     unlimited = stream.protocol != "TLS" or bool(host.certificates)
@@ -240,7 +241,7 @@ def _stream(port: int, stream: ir.L4Listener, host: ir.L4Host) -> Any:
     return proto
 
 
-def _sni_match(hostnames: tuple[str, ...]) -> Any:
+def _sni_match(hostnames: tuple[str, ...]) -> components.FilterChainMatch:
     """Match hostnames in SNI; an empty one matches all."""
     server_names = [] if "" in hostnames else sorted(map(quoting.hostname, hostnames))
     return components.FilterChainMatch(server_names=server_names, transport_protocol="tls")

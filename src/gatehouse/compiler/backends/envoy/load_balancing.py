@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 
@@ -24,11 +22,10 @@ _POLICIES = {
 }
 
 
-def policy(settings: UpstreamSettings) -> int:
+def policy(settings: UpstreamSettings) -> cluster_pb2.Cluster.LbPolicy:
     """Return Envoy's policy for the choice of endpoints."""
     drawn = settings.balancing.method == "random" and not settings.balancing.choice
-    result: int = cluster_pb2.Cluster.RANDOM if drawn else _POLICIES[settings.balancing.method]
-    return result
+    return cluster_pb2.Cluster.RANDOM if drawn else _POLICIES[settings.balancing.method]
 
 
 def unsupported(settings: UpstreamSettings) -> list[UnsupportedSetting]:
@@ -47,9 +44,9 @@ def unsupported(settings: UpstreamSettings) -> list[UnsupportedSetting]:
     return [UnsupportedSetting(settings.source(field), reason) for field, reason in reasons.items()]
 
 
-def hash_policies(clusters: list[ir.Cluster]) -> list[Any]:
+def hash_policies(clusters: list[ir.Cluster]) -> list[components.RouteAction.HashPolicy]:
     """Return the hash policies of the clusters that use hashing, without duplicates."""
-    policies: list[Any] = []
+    policies: list[components.RouteAction.HashPolicy] = []
     for cluster in clusters:
         proto = _hash_policy(cluster.settings)
         if proto is not None and proto not in policies:
@@ -61,7 +58,7 @@ def _key(settings: UpstreamSettings) -> str:
     return settings.key.name if settings.key is not None else "request_uri"
 
 
-def _hash_policy(settings: UpstreamSettings) -> Any:
+def _hash_policy(settings: UpstreamSettings) -> components.RouteAction.HashPolicy | None:
     """Return the hash policy of a cluster; None if it has none or Envoy does not support its
     key."""
     if settings.balancing.method == "client-hash":
@@ -86,5 +83,5 @@ def _hash_policy(settings: UpstreamSettings) -> Any:
     return None
 
 
-def _source() -> Any:
+def _source() -> components.RouteAction.HashPolicy:
     return _Policy(connection_properties=_Policy.ConnectionProperties(source_ip=True))

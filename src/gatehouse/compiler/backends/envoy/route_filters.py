@@ -7,7 +7,6 @@ listeners do not depend on them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
@@ -16,6 +15,8 @@ from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
 from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
 from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.type.matcher.v3 import http_inputs_pb2
+from google.protobuf import any_pb2
+from google.protobuf.message import Message
 from xds.core.v3 import extension_pb2 as xds_extension_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
@@ -43,7 +44,7 @@ _MAX_LENGTH = 2**63 - 1
 _BUFFER = "envoy.filters.http.buffer"
 
 
-def idle() -> Any:
+def idle() -> extension_matcher_pb2.ExtensionWithMatcher:
     """Return a filter that does nothing until a route configures it."""
     composite = extension_pb2.TypedExtensionConfig(
         name="composite", typed_config=packed(composite_pb2.Composite())
@@ -53,7 +54,7 @@ def idle() -> Any:
     )
 
 
-def rejections(route: ir.Route, match: Any) -> list[Any]:
+def rejections(route: ir.Route, match: components.RouteMatch) -> list[components.Route]:
     """Return the routes before a route that reject requests with a body that is too large."""
     size = route.settings.client.body_size
     if not size:
@@ -66,7 +67,7 @@ def rejections(route: ir.Route, match: Any) -> list[Any]:
     return [proto]
 
 
-def apply(proto: Any, context: Context, route: ir.Route) -> None:
+def apply(proto: components.Route, context: Context, route: ir.Route) -> None:
     """Write the filters of a route. Raises InvalidValueError."""
     if route.snippets:
         objects = ", ".join(dict.fromkeys(str(snippet.origin) for snippet in route.snippets))
@@ -89,27 +90,27 @@ def apply(proto: Any, context: Context, route: ir.Route) -> None:
         proto.typed_per_filter_config[session_persistence.FILTER].CopyFrom(config)
 
 
-def _own(matcher: Any) -> Any:
+def _own(matcher: matcher_pb2.Matcher) -> any_pb2.Any:
     return packed(extension_matcher_pb2.ExtensionWithMatcherPerRoute(xds_matcher=matcher))
 
 
-def _execute(filters: Sequence[Any]) -> Any:
+def _execute(filters: Sequence[extension_pb2.TypedExtensionConfig]) -> matcher_pb2.Matcher.OnMatch:
     """Run filters one after the other."""
     action = composite_pb2.ExecuteFilterAction()
     action.filter_chain.typed_config.extend(filters)
     return _action(action)
 
 
-def _skip() -> Any:
+def _skip() -> matcher_pb2.Matcher.OnMatch:
     return _action(skip_action_pb2.SkipFilter())
 
 
-def _action(message: Any) -> Any:
+def _action(message: Message) -> matcher_pb2.Matcher.OnMatch:
     proto = xds_extension_pb2.TypedExtensionConfig(name="action", typed_config=packed(message))
     return matcher_pb2.Matcher.OnMatch(action=proto)
 
 
-def _buffer_unknown_length(size: int) -> Any:
+def _buffer_unknown_length(size: int) -> matcher_pb2.Matcher:
     """Buffer bodies of unknown length, except bidirectional streams."""
     buffer = extension_pb2.TypedExtensionConfig(
         name=_BUFFER, typed_config=packed(buffer_pb2.Buffer(max_request_bytes=number(size)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import (
@@ -21,7 +19,7 @@ from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
 
 def routes(
     context: Context, route: ir.Route, hostname: str, unsupported: list[Unsupported]
-) -> list[Any]:
+) -> list[components.Route]:
     """Return the Envoy routes of a route; one that is not supported answers 500 and is reported."""
     try:
         unsupported += [
@@ -41,7 +39,7 @@ def routes(
         return [failed]
 
 
-def not_found() -> Any:
+def not_found() -> components.Route:
     """Return the last route of a hostname; without it, other virtual hosts would be tried."""
     proto = components.Route(match=components.RouteMatch(prefix="/"))
     proto.direct_response.status = 404
@@ -64,7 +62,9 @@ def cluster_names(action: ir.Forward) -> frozenset[str]:
     return frozenset(clusters | {mirror.cluster for mirror in action.mirrors})
 
 
-def _cases(context: Context, route: ir.Route, match: Any, hostname: str) -> list[Any]:
+def _cases(
+    context: Context, route: ir.Route, match: components.RouteMatch, hostname: str
+) -> list[components.Route]:
     result = []
     for case in cors.cases(route.cors, route.match.method):
         case_match = components.RouteMatch()

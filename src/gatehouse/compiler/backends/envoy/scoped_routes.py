@@ -10,7 +10,6 @@ regardless of their number.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from envoy.config.route.v3 import route_components_pb2 as components
@@ -84,7 +83,7 @@ def _virtual_host(
     domains: list[str],
     only: str,
     unsupported: list[Unsupported],
-) -> Any:
+) -> components.VirtualHost:
     proto = components.VirtualHost(name=host.hostname or "*", domains=domains)
     context = msgspec.structs.replace(context, taken=ext_authz.taken(host))
     proto.routes.extend(ext_authz.routes(context, host))
@@ -95,7 +94,9 @@ def _virtual_host(
     return proto
 
 
-def _resource(name: str, hosts: list[Any], served: Iterable[ir.VirtualHost]) -> Resource:
+def _resource(
+    name: str, hosts: list[components.VirtualHost], served: Iterable[ir.VirtualHost]
+) -> Resource:
     proto = scoped_route_pb2.ScopedRouteConfiguration(
         name=name,
         route_configuration=route_pb2.RouteConfiguration(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from envoy.config.core.v3 import base_pb2
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tls_pb2
@@ -65,12 +64,12 @@ def of_cluster(
         yield trust(names.backend_trust(cluster.name), bundle)
 
 
-def secret_config(name: str) -> Any:
+def secret_config(name: str) -> secret_pb2.SdsSecretConfig:
     """Return the reference to a secret by name."""
     return secret_pb2.SdsSecretConfig(name=name, sds_config=ads())
 
 
-def common(certificates: list[str], *alpn: str) -> Any:
+def common(certificates: list[str], *alpn: str) -> tls_pb2.CommonTlsContext:
     """Return the TLS settings of both clients and servers."""
     return tls_pb2.CommonTlsContext(
         tls_params=_VERSIONS,
@@ -79,7 +78,9 @@ def common(certificates: list[str], *alpn: str) -> Any:
     )
 
 
-def server(certificates: list[str], *alpn: str, clients: str = "", required: bool = True) -> Any:
+def server(
+    certificates: list[str], *alpn: str, clients: str = "", required: bool = True
+) -> base_pb2.TransportSocket:
     """Return the transport socket that terminates TLS. ``clients``: name of the clients' CAs."""
     proto = tls_pb2.DownstreamTlsContext(common_tls_context=common(certificates, *alpn))
     if clients:
@@ -93,7 +94,9 @@ def server(certificates: list[str], *alpn: str, clients: str = "", required: boo
     return socket(proto)
 
 
-def socket(context: Any) -> Any:
+def socket(
+    context: tls_pb2.DownstreamTlsContext | tls_pb2.UpstreamTlsContext,
+) -> base_pb2.TransportSocket:
     """Return the transport socket of a TLS context."""
     return base_pb2.TransportSocket(
         name="envoy.transport_sockets.tls", typed_config=packed(context)

@@ -46,7 +46,8 @@ class TLSCredentials(msgspec.Struct, frozen=True):
     checks: bool = False
     """The object has its own CA certificates for clients, valid or not."""
     rejected: str = ""
-    """Why a Gateway's proxy rejected the certificate, which is left out; empty if none did."""
+    """Reason why a Gateway's proxy rejected the certificate, which is left out; empty if none
+    did."""
 
 
 class _Source:

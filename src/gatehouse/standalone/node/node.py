@@ -18,11 +18,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.standalone.node import load_balancer_ips, pods, trust
-from gatehouse.standalone.node.images import Images
-from gatehouse.standalone.node.pod_networks import PodNetworks
 from gatehouse.standalone.node.runner import Launch, PodRunner
-from gatehouse.standalone.node.service_proxy import ServiceProxy
-from gatehouse.standalone.node.user_pods import UserPods
 
 log = structlog.get_logger("gatehouse.node")
 
@@ -42,10 +38,6 @@ class Options(msgspec.Struct, frozen=True):
     nginx: str
     """Path of the NGINX binary for data planes."""
     name: str = "local"
-    images: Images = {}
-    """Images of users' Pods that this machine can run."""
-    pod_network: str = "10.244.0.0/16"
-    """CIDR of the addresses of users' Pods."""
 
 
 class Node:
@@ -59,11 +51,6 @@ class Node:
         self._runners: dict[Name, tuple[PodRunner, asyncio.Task[None]]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         """By the address that is free when the task is done."""
-        networks = PodNetworks(options.pod_network)
-        self._user_pods = UserPods(
-            client, options.name, options.directory, options.images, networks
-        )
-        self._service_proxy = ServiceProxy(networks)
         self._denied_reasons: dict[str, str] = {}
         """Why workloads are not run as data planes, by UID."""
         kinds = (
@@ -74,15 +61,15 @@ class Node:
             kind.kind: Informer(client, kind, on_changes=self._on_changes) for kind in kinds
         }
         # An installation may forbid its node to list these; then there are none.
-        for kind in (resources.DAEMON_SETS, resources.ENDPOINT_SLICES):
-            self._informers[kind.kind] = Informer(
-                client, kind, on_changes=self._on_changes, optional=True, max_forbidden=1
-            )
+        self._informers[resources.DAEMON_SETS.kind] = Informer(
+            *(client, resources.DAEMON_SETS),
+            on_changes=self._on_changes,
+            optional=True,
+            max_forbidden=1,
+        )
 
     def _on_changes(self, _: Resource, __: Mapping[Name, Any]) -> None:
         self._wake_up.set()
-        self._user_pods.wake()
-        self._service_proxy.wake()
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Reconcile until cancelled."""
@@ -90,11 +77,6 @@ class Node:
             group.create_task(informer.run())
         for informer in self._informers.values():
             await informer.synced.wait()
-        group.create_task(self._user_pods.run(self._informers["Pod"].objects))
-        if self._options.images:
-            services = self._informers["Service"].objects
-            slices = self._informers[resources.ENDPOINT_SLICES.kind].objects
-            group.create_task(self._service_proxy.run(services, slices))
         log.info("ready", pool=str(self._pool), nginx=self._options.nginx)
         while True:
             await self._wake_up.wait()
@@ -110,15 +92,12 @@ class Node:
 
     def leave(self) -> None:
         """Stop supervising Pods; their processes keep running."""
-        self._user_pods.leave()
         for _, task in self._runners.values():
             task.cancel()
 
     async def end(self) -> None:
         """Terminate the processes of all Pods."""
         self.leave()
-        await self._service_proxy.close()
-        await self._user_pods.end()
         running = (runner.end() for runner, _ in self._runners.values())
         await asyncio.gather(*running, *self._ending.values())
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import structlog
 
+from fakes.workloads import images
+from fakes.workloads.images import Images
+from fakes.workloads.pod_networks import NetworkError, PodNetworks
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone.node import images, pods
-from gatehouse.standalone.node.images import Images
-from gatehouse.standalone.node.pod_networks import NetworkError, PodNetworks
+from gatehouse.standalone.node import pods
 from gatehouse.standalone.node.runner import GRACE_SECONDS, Launch, PodRunner, clear
 
 log = structlog.get_logger("gatehouse.node")

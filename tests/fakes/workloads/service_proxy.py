@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse.standalone.node.pod_networks import NetworkError, PodNetworks
+from fakes.workloads.pod_networks import NetworkError, PodNetworks
 
 log = structlog.get_logger("gatehouse.node")
 

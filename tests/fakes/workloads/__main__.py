@@ -1,4 +1,4 @@
-"""The process: watches Pods, Services and their endpoints, and runs the Pods."""
+"""The process: watches Deployments, Pods, Services and their endpoints, and runs the Pods."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.workloads import images
+from fakes.workloads.deployments import Deployments
 from fakes.workloads.pod_networks import PodNetworks
 from fakes.workloads.service_proxy import ServiceProxy
 from fakes.workloads.user_pods import UserPods
@@ -19,7 +20,7 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 
 NODE = "workloads"
-KINDS = (resources.PODS, resources.SERVICES, resources.ENDPOINT_SLICES)
+KINDS = (resources.DEPLOYMENTS, resources.PODS, resources.SERVICES, resources.ENDPOINT_SLICES)
 
 
 async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
@@ -29,26 +30,28 @@ async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
     async with kube.Client.from_kubeconfig(options.kubeconfig) as client:
         table = images.load(options.images)
         pods = UserPods(client, NODE, options.dir, table, networks)
+        deployments = Deployments(client, NODE, table)
 
         def changed(_: Resource, __: Mapping[Any, Any]) -> None:
             pods.wake()
+            deployments.wake()
             proxy.wake()
 
         informers = {kind.kind: Informer(client, kind, on_changes=changed) for kind in KINDS}
         tasks = [asyncio.create_task(each.run()) for each in informers.values()]
         for each in informers.values():
             await each.synced.wait()
+        await networks.open()
         found = {kind: each.objects for kind, each in informers.items()}
         tasks += [
             asyncio.create_task(pods.run(found["Pod"])),
+            asyncio.create_task(deployments.run(found["Deployment"])),
             asyncio.create_task(proxy.run(found["Service"], found["EndpointSlice"])),
         ]
-        await networks.prepare()
         await stop.wait()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        pods.leave()
         await proxy.close()
         await pods.end()
 

@@ -7,7 +7,6 @@ Not a container runtime: it runs no other Pods.
 - :mod:`~gatehouse.standalone.node.load_balancer_ips`: addresses of Services of type LoadBalancer.
 - :mod:`~gatehouse.standalone.node.pods`: Pods of workloads, environments and statuses. No I/O.
 - :mod:`~gatehouse.standalone.node.runner`: keeps the process of one Pod running, with
-  :mod:`~gatehouse.standalone.node.volumes`, :mod:`~gatehouse.standalone.node.probes`,
-  :mod:`~gatehouse.standalone.node.lifecycle` hooks, their :mod:`~gatehouse.standalone.node.exec`
-  and the :mod:`~gatehouse.standalone.node.log_index`.
+  :mod:`~gatehouse.standalone.node.volumes`, :mod:`~gatehouse.standalone.node.probes` and the
+  :mod:`~gatehouse.standalone.node.log_index`.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,15 @@ def service_of(deployment: Mapping[str, Any]) -> str:
     return str(annotations.get(SERVICE_ANNOTATION, ""))
 
 
+def is_managed(obj: Mapping[str, Any]) -> bool:
+    """Return whether an object has the label of objects managed by Gatehouse."""
+    return (obj["metadata"].get("labels") or {}).get(MANAGED_BY[0]) == MANAGED_BY[1]
+
+
 def has_service_address(pod: Mapping[str, Any]) -> bool:
     """Return whether a Pod is a data plane that uses the address of its Service."""
-    metadata = pod["metadata"]
-    managed = (metadata.get("labels") or {}).get(MANAGED_BY[0]) == MANAGED_BY[1]
-    return managed and bool((metadata.get("annotations") or {}).get(SERVICE_ANNOTATION))
+    annotations = pod["metadata"].get("annotations") or {}
+    return is_managed(pod) and bool(annotations.get(SERVICE_ANNOTATION))
 
 
 def pod_for(deployment: Mapping[str, Any], node: str) -> Object:
@@ -230,8 +234,13 @@ def _container_status(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return status
 
 
-def deployment_status(deployment: Mapping[str, Any], ready: bool, now: datetime) -> Object:
-    """Return the status of a Deployment of which this node runs one replica."""
+def deployment_status(
+    deployment: Mapping[str, Any], ready: bool, now: datetime, ignored: Sequence[str] = ()
+) -> Object:
+    """Return the status of a Deployment of which this node runs one replica.
+
+    ``ignored``: fields of its container that this node does not support.
+    """
     replicas = deployment["spec"].get("replicas", 1)
     running = min(replicas, 1)
     is_available = ready or replicas == 0
@@ -241,8 +250,10 @@ def deployment_status(deployment: Mapping[str, Any], ready: bool, now: datetime)
     available["reason"] = (
         "MinimumReplicasAvailable" if is_available else "MinimumReplicasUnavailable"
     )
-    if replicas > 1:
-        available["message"] = f"one machine runs only one of {replicas} replicas"
+    messages = [f"one machine runs only one of {replicas} replicas"] if replicas > 1 else []
+    messages += [f"{field}: not supported on one machine" for field in ignored]
+    if messages:
+        available["message"] = "; ".join(messages)
     return {
         "observedGeneration": deployment["metadata"].get("generation", 0),
         "replicas": running,

@@ -95,6 +95,9 @@ def up(
 ) -> None:
     """Run everything on this machine: API server, controller and data planes.
 
+    Backends are processes that you start. Services lead to them by EndpointSlices, as in
+    examples/hello.yaml.
+
     For an upgrade, SIGUSR2 stops all processes but the data planes, which the next `up` adopts.
     """
     parameters = click.get_current_context().find_root().params

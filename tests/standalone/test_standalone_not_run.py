@@ -82,6 +82,10 @@ def test_status_of_refused_data_plane_follows_the_reason() -> None:
             {"livenessProbe": {"tcpSocket": {"port": 1}}, "startupProbe": {"httpGet": {}}},
             ["startupProbe", "livenessProbe"],
         ),
+        ({"lifecycle": {"preStop": None, "postStart": {}}}, []),
+        ({"readinessProbe": {"httpGet": {"port": "web"}}}, ["readinessProbe"]),
+        ({"readinessProbe": {"httpGet": {"port": 1, "scheme": "HTTPS"}}}, ["readinessProbe"]),
+        ({"readinessProbe": {"httpGet": {"port": 1, "host": "h"}}}, ["readinessProbe"]),
         ({"envFrom": [{"secretRef": {"name": "s"}}]}, ["envFrom"]),
     ],
 )

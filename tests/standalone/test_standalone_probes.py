@@ -15,7 +15,7 @@ from aiohttp import web
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
 from gatehouse.standalone.free_ports import free_port
-from gatehouse.standalone.node.probes import ProbeCounter, Timing, timing_of
+from gatehouse.standalone.node.probes import ProbeCounter, Timing, is_supported, timing_of
 from gatehouse.standalone.node.runner import RECORD, Launch, PodRunner
 
 HOST = "127.0.0.1"
@@ -158,6 +158,7 @@ async def test_readiness_needs_a_connection(tmp_path: Path) -> None:
 async def test_probe_of_another_kind_is_ignored(tmp_path: Path, probe: str) -> None:
     left = tmp_path / "left"
     spec = {probe: {"command": ["touch", str(left)], "port": free_port()}, **QUICK}
+    assert not is_supported(spec)
     pod = Pod(tmp_path, SLEEP, readinessProbe=spec, livenessProbe=spec)
     async with pod.running() as runner:
         await until(lambda: runner.state.ready)

@@ -48,12 +48,16 @@ async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
             asyncio.create_task(deployments.run(found["Deployment"])),
             asyncio.create_task(proxy.run(found["Service"], found["EndpointSlice"])),
         ]
-        await stop.wait()
+        stopped: asyncio.Task[Any] = asyncio.create_task(stop.wait())
+        done, _ = await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await proxy.close()
         await pods.end()
+        for task in done - {stopped}:
+            # An error ends the process.
+            task.result()
 
 
 async def _main(options: argparse.Namespace) -> None:

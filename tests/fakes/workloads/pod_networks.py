@@ -54,7 +54,14 @@ class PodNetworks:
         await _ip("link", "set", self.bridge, "up")
 
     async def create(self, uid: str, address: str) -> None:
-        """Create a Pod's network."""
+        """Create a Pod's network. Raises NetworkError."""
+        try:
+            await self._create(uid, address)
+        except NetworkError:
+            await self.remove(uid)
+            raise
+
+    async def _create(self, uid: str, address: str) -> None:
         name, link = self._name(uid), self._host_link(uid)
         length, gateway = self._range.prefixlen, self._range.network_address + 1
         await _ip("netns", "add", name)
@@ -69,13 +76,19 @@ class PodNetworks:
     async def remove(self, uid: str) -> None:
         """Delete a Pod's network and its veth pair."""
         # First the link: the namespace exists as long as any process in it.
-        with contextlib.suppress(NetworkError):
-            await _ip("link", "del", self._host_link(uid))
-        await _ip("netns", "del", self._name(uid))
+        for words in (("link", "del", self._host_link(uid)), ("netns", "del", self._name(uid))):
+            with contextlib.suppress(NetworkError):
+                await _ip(*words)
 
     async def close(self) -> None:
-        """Delete the bridge."""
+        """Delete all networks and the bridge."""
+        for name in self._left():
+            # Of a Pod that was being started.
+            await _ip("netns", "del", name)
         await _ip("link", "del", self.bridge)
+
+    def _left(self) -> list[str]:
+        return [path.name for path in NAMESPACES.glob(f"{self._prefix}*")]
 
     def _name(self, uid: str) -> str:
         return self._prefix + hashlib.sha256(uid.encode()).hexdigest()[:8]

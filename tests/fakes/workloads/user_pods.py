@@ -12,7 +12,7 @@ import structlog
 
 from fakes.workloads import images
 from fakes.workloads.images import Image, Images
-from fakes.workloads.pod_networks import PodNetworks
+from fakes.workloads.pod_networks import NetworkError, PodNetworks
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.node import pods
@@ -58,8 +58,8 @@ class UserPods:
             for name, pod in mine.items():
                 try:
                     await self._reconcile(name, pod)
-                except kube.ApiError as error:
-                    # The informer is stale, or the Pod is gone.
+                except (kube.ApiError, NetworkError) as error:
+                    # Mostly the informer is stale, or the Pod is gone.
                     log.debug("pass failed", error=str(error))
                     asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wake)
 

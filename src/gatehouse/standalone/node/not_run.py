@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from gatehouse.standalone.node import pods
+from gatehouse.standalone.node import pods, probes
 
 Object = Mapping[str, Any]
 
@@ -58,11 +58,11 @@ def ignored_fields(workload: Object) -> list[str]:
     """Return the fields of a data plane's container that this node does not support."""
     container = workload["spec"]["template"]["spec"]["containers"][0]
     hooks = container.get("lifecycle") or {}
-    fields = [f"{name}.{one}" for name, hook in hooks.items() for one in hook]
+    fields = [f"{name}.{one}" for name, hook in hooks.items() for one in hook or ()]
     ignored = [f"lifecycle.{field}" for field in fields if field != "preStop.sleep"]
     ignored += [field for field in ("startupProbe", "envFrom") if container.get(field)]
     return ignored + [
         field
         for field in _SUPPORTED_PROBES
-        if container.get(field) and "httpGet" not in container[field]
+        if container.get(field) and not probes.is_supported(container[field])
     ]

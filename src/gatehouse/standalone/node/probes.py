@@ -99,10 +99,18 @@ def timing_of(spec: Mapping[str, Any]) -> Timing:
     return msgspec.convert(numbers, Timing)
 
 
+def is_supported(spec: Mapping[str, Any]) -> bool:
+    """Return whether a probe is plain ``httpGet`` with a path and the number of a port."""
+    http_get = spec.get("httpGet") or {}
+    plain = not http_get.get("host") and not http_get.get("httpHeaders")
+    is_http = http_get.get("scheme", "HTTP") == "HTTP"
+    return plain and is_http and isinstance(http_get.get("port"), int)
+
+
 def _probe(pod: Mapping[str, Any], name: str, address: str) -> Probe | None:
     """Return a probe of the first container; None if it has none that is supported."""
     spec = pod["spec"]["containers"][0].get(name) or {}
-    return Probe(spec, address) if "httpGet" in spec else None
+    return Probe(spec, address) if is_supported(spec) else None
 
 
 async def _liveness(probe: Probe) -> str:

@@ -276,16 +276,17 @@ class Node:
             await self._client.update_status(resource, {**workload, "status": status})
 
     async def _delete_strays(self, desired: set[Name]) -> None:
-        """Delete Pods of data planes that are not desired, such as those of an old template."""
+        """Delete Pods of data planes that are not desired, and deleted Pods of users."""
         for name, pod in list(self._informers["Pod"].objects.items()):
-            # A deleted Pod of a user that names this node stays until the node deletes it.
-            is_data_plane = pods.has_service_address(pod) or "deletionTimestamp" in pod["metadata"]
+            is_data_plane = pods.has_service_address(pod)
+            # A Pod of a user that names this node stays until the node confirms its deletion.
+            is_stray = is_data_plane or "deletionTimestamp" in pod["metadata"]
             on_this_node = pod.get("spec", {}).get("nodeName") == self._options.name
             terminating = (pod.get("status") or {}).get("podIP", "") in self._ending
-            if not is_data_plane or not on_this_node or terminating or name in desired:
+            if not is_stray or not on_this_node or terminating or name in desired:
                 continue
             directory = pods.directory(self._options.directory, *name)
-            if directory.exists():
+            if is_data_plane and directory.exists():
                 # Started by an earlier node process; terminate it if it still runs.
                 await PodRunner(self._client, pod, "", directory, Launch(()), lambda: None).end()
             await self._delete(name)

@@ -105,7 +105,9 @@ class PodRunner:
 
     async def _terminate(self, process: process_records.Record) -> None:
         total = pods.grace(self.pod, GRACE_SECONDS)
-        sleep = min(total, pods.pre_stop_seconds(self.pod))
+        # The node waits for the end of a process that it does not supervise, so that has no hook.
+        hook = pods.pre_stop_seconds(self.pod) if self._process is not None else 0.0
+        sleep = min(total, hook)
         await asyncio.sleep(sleep)
         process.signal(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):

@@ -18,7 +18,6 @@ from gatehouse.apiserver.admission_policies.enforcement import Policies
 from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.controllers import bootstrap, custom_resources, initial_phase, rbac
 from gatehouse.apiserver.controllers.context import Context
-from gatehouse.apiserver.controllers.deployments import Deployments
 from gatehouse.apiserver.controllers.endpoint_slices import EndpointSliceController
 from gatehouse.apiserver.controllers.garbage_collector import GarbageCollector
 from gatehouse.apiserver.controllers.leader_election import LeaderElector
@@ -131,7 +130,6 @@ class Server:
             custom_resources.Cleanup(context).queue,
             rbac.Aggregation(context).queue,
             EndpointSliceController(context).queue,
-            Deployments(context).queue,
         ]
 
     async def bootstrap(self) -> None:

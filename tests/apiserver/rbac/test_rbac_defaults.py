@@ -122,7 +122,10 @@ def test_roles_of_people(text: str, group: str, least: str) -> None:
         (NODE, "get secrets", "", True),
         (NODE, "list secrets", "", False),
         (NODE, "create serviceaccounts/token", "", True),
-        (NODE, "create events", "events.k8s.io", True),
+        (NODE, "create events", "events.k8s.io", False),
+        (NODE, "patch pods", "", False),
+        (NODE, "update jobs/status", "batch", True),
+        (NODE, "list endpointslices", "discovery.k8s.io", False),
         (NODE, "get gateways", GATEWAY_API, False),
     ],
 )

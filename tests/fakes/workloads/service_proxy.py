@@ -8,7 +8,6 @@ outside this machine's network are not supported.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse.standalone.node.pod_networks import NetworkError, PodNetworks
+from fakes.workloads.pod_networks import NetworkError, PodNetworks
 
-log = structlog.get_logger("gatehouse.node")
+log = structlog.get_logger("fakes.workloads")
 
 SERVICE_LABEL = "kubernetes.io/service-name"
 
@@ -171,22 +170,12 @@ class ServiceProxy:
         self._last_error = ""
         self._wake_up = asyncio.Event()
 
-    @property
-    def unavailable_reason(self) -> str:
-        """Return why this machine cannot forward Services; empty if it can."""
-        if self._networks.unavailable_reason:
-            return self._networks.unavailable_reason
-        return "" if shutil.which("nft") else "command nft (package nftables) not found"
-
     def wake(self) -> None:
         """Update the rules soon. Call this when Services or their Pods changed."""
         self._wake_up.set()
 
     async def run(self, services: Objects, slices: Objects) -> None:
         """Update the rules until cancelled."""
-        if self.unavailable_reason:
-            log.warning("Services not forwarded to Pods", reason=self.unavailable_reason)
-            return
         self.wake()
         while True:
             await self._wake_up.wait()
@@ -200,7 +189,6 @@ class ServiceProxy:
         if desired == self._written:
             return True
         try:
-            await self._networks.prepare()
             self._permit()
             await _nft(ruleset(self._table, self._networks.bridge, desired))
         except (NetworkError, OSError) as error:
@@ -215,11 +203,7 @@ class ServiceProxy:
         """Delete the rules."""
         if self._written is None:
             return
-        self._written = None
-        try:
-            await _nft(f"delete table ip {self._table}\n")
-        except (NetworkError, OSError) as error:
-            log.warning("Service rules not deleted", error=str(error))
+        await _nft(f"delete table ip {self._table}\n")
 
     def _permit(self) -> None:
         """Enable forwarding and routing of loopback addresses for this bridge."""

@@ -234,7 +234,9 @@ async def test_reader_of_one_object_may_list_and_watch_it(server: Server, tmp_pa
         assert await code(http, f"{path}?fieldSelector=metadata.name!%3Dmine") == 403
 
 
-async def test_tokens_can_be_verified_by_anybody(server: Server, client: kube.Client) -> None:
+async def test_service_account_token_verifies_with_published_keys(
+    server: Server, client: kube.Client
+) -> None:
     account = {"metadata": {"name": "robot", "namespace": "default"}}
     await client.create(resources.SERVICE_ACCOUNTS, account)
     token, _ = await client.create_token("default", "robot", ["shop"], 1200)

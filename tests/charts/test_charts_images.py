@@ -36,7 +36,7 @@ def test_every_stage_stands_on_a_named_base_or_another_stage() -> None:
     assert not re.search(r"^# *syntax=", DOCKERFILE, re.MULTILINE), "the builder would float"
 
 
-def test_what_the_chart_runs_is_of_one_version() -> None:
+def test_chart_images_are_pinned_to_one_version() -> None:
     found = images((HERE / "expected" / "defaults.yaml").read_text(encoding="utf-8"))
     assert len(found) == 3
     for image in found:

@@ -49,7 +49,7 @@ def test_without_copied_secrets_none_can_be_written() -> None:
 
 
 @pytest.mark.parametrize("path", sorted({**chart.rules(), **chart.definitions()}))
-def test_what_follows_from_the_code_is_up_to_date(path: str) -> None:
+def test_generated_chart_files_match_code(path: str) -> None:
     expected = {**chart.rules(), **chart.definitions()}[path]
     assert (CHART / path).read_text(encoding="utf-8") == expected, "run make chart"
 

@@ -56,7 +56,7 @@ def test_lint_has_nothing_to_say() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_installed(case: str, request: pytest.FixtureRequest) -> None:
+def test_rendered_chart_matches_expected_objects(case: str, request: pytest.FixtureRequest) -> None:
     found = rendered("--values", str(HERE / "cases" / f"{case}.yaml"))
     expected = HERE / "expected" / f"{case}.yaml"
     if request.config.getoption("--refresh-golden"):

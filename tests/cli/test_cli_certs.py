@@ -45,7 +45,7 @@ def test_they_are_made_once_for_the_names_given(tmp_path: Path) -> None:
     assert load(tmp_path / "ca.crt") == authority
 
 
-def test_what_will_expire_is_renewed_and_still_trusted(tmp_path: Path) -> None:
+def test_expiring_certificates_are_renewed_and_still_trusted(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     pki.ensure_channel(tmp_path, NAMES, [], now)
     old = load(tmp_path / "ca.crt")
@@ -147,7 +147,7 @@ async def test_they_are_kept_in_secrets(tmp_path: Path) -> None:
         (("machine", "lb-1", "--load-balancer", "a/b", "--dir", "none"), "none/ca.crt"),
     ],
 )
-def test_what_cannot_be_done_is_said(words: tuple[str, ...], said: str) -> None:
+def test_certs_reports_error(words: tuple[str, ...], said: str) -> None:
     found = run(*words)
     assert found.exit_code != 0
     assert said in found.output + str(found.exception)

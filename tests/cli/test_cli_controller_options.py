@@ -46,7 +46,7 @@ def test_without_any_of_it_nothing_is_asked_for(run: Any) -> None:
     assert options.frontend_settings(found).usage is None
 
 
-def test_what_is_said_is_what_is_run_with(run: Any) -> None:
+def test_controller_runs_with_options_of_command_line(run: Any) -> None:
     found = run(
         '--data-plane-network-policy={"enable":true,"metricsFrom":[],"egressTo":[{"podSelector":{}}]}',
         '--plus-usage-report-config={"endpoint":"nim.example"}',
@@ -73,5 +73,5 @@ def test_what_is_said_is_what_is_run_with(run: Any) -> None:
         ("--machine-bind-address=0.0.0.0:1", "--machine-ca-file"),
     ],
 )
-def test_what_means_nothing_is_refused_by_its_name(run: Any, word: str, said: str) -> None:
+def test_invalid_option_is_rejected_by_name(run: Any, word: str, said: str) -> None:
     assert said in run(word)

@@ -94,7 +94,7 @@ def test_a_resource_of_an_unknown_type_is_not_shown_as_bytes() -> None:
     }
 
 
-def test_what_an_agent_keeps_is_read_while_it_is_open(tmp_path: Path) -> None:
+def test_envoy_config_reads_resource_store_while_agent_has_it_open(tmp_path: Path) -> None:
     disk = ResourceStore(tmp_path / "envoy.db")
     resources = [Resource.make("type.googleapis.com/t", name, b"x") for name in ("a", "b")]
     disk.write([AcceptedChange(tuple(resources), ())])

@@ -124,7 +124,7 @@ def test_people_get_a_table(tmp_path: Path) -> None:
         (["--path", "/x", "-f", "/nonexistent"], "/nonexistent"),
     ],
 )
-def test_what_makes_no_sense_is_told(arguments: list[str], words: str) -> None:
+def test_explain_rejects_invalid_arguments(arguments: list[str], words: str) -> None:
     found = run(*arguments)
     assert isinstance(found.exception, CLIError)
     assert words in str(found.exception)

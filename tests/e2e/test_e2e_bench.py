@@ -149,7 +149,7 @@ def test_provisioning_is_measured_and_a_change_costs_the_same_among_few_and_many
 
 
 @pytest.mark.long
-def test_what_a_change_of_one_gateway_costs_is_counted() -> None:
+def test_gateways_benchmark_counts_cost_of_one_change() -> None:
     said = measured("gateways", "--gateways", "2,4")
     rows = [line for line in said.splitlines() if line.startswith("| a")]
     assert len(rows) == 12

@@ -69,7 +69,7 @@ def gateway(name: str, gateway_class: str) -> dict[str, Any]:
     return made
 
 
-async def test_a_gateway_without_a_data_plane_is_told_why(
+async def test_config_explains_missing_data_plane(
     installation: Installation, client: kube.Client
 ) -> None:
     parameters = {"group": "gatehouse.dev", "kind": "GatewayParameters", "name": "none"}

@@ -110,7 +110,7 @@ async def test_connections_of_pods_are_not_tracked(
     assert not [line for line in tracked if ONE[0] in line]
 
 
-async def test_who_may_claim_a_destination(
+async def test_proxy_protocol_destination_is_accepted_from_trusted_proxy_only(
     estate: Estate, clusters: list[Cluster], client: kube.Client, address: str
 ) -> None:
     """A proxy that is trusted is believed all it says; without trust its own address counts."""

@@ -48,7 +48,7 @@ async def run(command: Any, *arguments: Any, **more: Any) -> Any:
     return await asyncio.to_thread(command, *arguments, **more)
 
 
-async def test_somebody_with_a_certificate_does_what_their_role_allows(estate: Estate) -> None:
+async def test_client_certificate_grants_permissions_of_its_role(estate: Estate) -> None:
     for name in (A, B):
         alice = estate.kubectl(estate.by_certificate(name, "alice", "dev"))
         who = json.loads(await run(alice, "auth", "whoami", "-o", "json"))
@@ -78,7 +78,7 @@ async def test_a_service_account_is_known_by_its_token_at_its_own_cluster(estate
     assert "You must be logged in to the server" in await run(elsewhere.fails, "get", "configmaps")
 
 
-async def test_whoever_shows_nothing_is_anonymous(estate: Estate) -> None:
+async def test_request_without_credentials_is_anonymous(estate: Estate) -> None:
     core = await run(official, estate.kubeconfig(A, {}, "nobody"))
     assert (await run(VersionApi(core.api_client).get_code)).major == "1"
     with pytest.raises(ApiException) as failure:

@@ -135,7 +135,7 @@ async def test_a_service_a_node_and_their_end_reach_every_host(cluster: kube.Cli
         await cluster.delete(resources.EXTERNAL_LOAD_BALANCERS, "edge", "balanced")
 
 
-async def test_trouble_is_told_in_the_host_s_own_words(cluster: kube.Client) -> None:
+async def test_host_sync_failure_is_reported_with_host_message(cluster: kube.Client) -> None:
     async with host("http/web") as (fake, url):
         made = service("app", "balanced", ("nlk-web", 30180), ("nlk-none", 30181))
         await cluster.create(resources.SERVICES, made)
@@ -188,7 +188,7 @@ async def test_users_of_nlk_change_nothing(cluster: kube.Client) -> None:
         await cluster.delete(resources.CONFIG_MAPS, "nlk-config", "nlk")
 
 
-async def test_a_service_that_goes_while_no_controller_runs_is_missed_by_nobody(
+async def test_servers_of_service_deleted_while_controller_is_stopped_are_removed(
     cluster: kube.Client, installation: Installation
 ) -> None:
     async with host("http/web", "http/human") as (fake, url):
@@ -257,7 +257,7 @@ async def test_the_example_of_the_documentation_is_followed_and_shown(
         await fake.wait()
 
 
-async def test_what_cannot_be_is_refused_by_the_definition(cluster: kube.Client) -> None:
+async def test_crd_rejects_invalid_external_load_balancer(cluster: kube.Client) -> None:
     for spec, words in (
         ({"hosts": []}, "spec.hosts"),
         ({"hosts": [{"url": "ftp://a"}]}, "spec.hosts[0].url"),

@@ -156,7 +156,7 @@ async def test_a_machine_that_was_away_serves_what_it_had_and_catches_up(
             assert await web(8090) == (200, "node-2")
 
 
-async def test_several_machines_serve_the_same_and_each_is_told_of(
+async def test_machines_of_one_load_balancer_serve_same_version_and_are_listed(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:
     # Envoys share a port, so that one address can stand for two machines.

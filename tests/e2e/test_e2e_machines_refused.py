@@ -20,7 +20,7 @@ __all__ = ["authority", "cluster", "installation", "place"]
 pytestmark = MARKS
 
 
-async def test_what_a_machine_cannot_serve_is_told_in_its_proxy_s_words(
+async def test_failed_reload_of_machine_is_reported_with_nginx_message(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE)
@@ -38,7 +38,7 @@ async def test_what_a_machine_cannot_serve_is_told_in_its_proxy_s_words(
         assert await web(8100) == (200, "node-1")
 
 
-async def test_a_machine_with_another_proxy_than_asked_for_is_told_of(
+async def test_machine_with_wrong_proxy_is_reported(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE, "envoy")
@@ -79,7 +79,7 @@ async def test_a_machine_with_another_proxy_than_asked_for_is_told_of(
         ({"type": "NginxPlus", "hosts": [{"url": "http://a"}]}, "NGINX Plus has its own"),
     ],
 )
-async def test_what_cannot_be_is_refused_by_the_definition(
+async def test_crd_rejects_invalid_external_load_balancer(
     cluster: kube.Client, spec: dict[str, Any], words: str
 ) -> None:
     made = balancer("wrong", "nginx", ("lb-1",), listeners(8160))

@@ -57,7 +57,7 @@ def issued(
     return pair.cert, pair.key
 
 
-async def test_nobody_else_comes_in(
+async def test_machine_channel_rejects_clients_without_machine_certificate(
     cluster: kube.Client, authority: Path, place: Path, installation: Installation
 ) -> None:
     trust = authority / "ca.crt"
@@ -109,7 +109,7 @@ def cluster_url(installation: Installation) -> str:
     return text.partition("server: ")[2].split()[0]
 
 
-async def test_what_is_another_load_balancer_s_is_denied_and_told(
+async def test_file_of_another_load_balancer_is_denied_and_reported(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:
     await cluster.create(resources.SERVICES, service())
@@ -153,7 +153,7 @@ def holding(directory: Path, word: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["nginx", "envoy"])
-async def test_a_machine_that_is_named_no_more_or_whose_certificate_ends_is_told_nothing_more(
+async def test_removed_or_expired_machine_receives_no_changes(
     cluster: kube.Client, authority: Path, place: Path, kind: str
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE, kind)

@@ -123,7 +123,7 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
             await until(recovered)
 
 
-async def test_a_token_for_another_audience_or_of_nobody_s_account_gets_nothing(
+async def test_token_of_wrong_audience_or_unknown_account_is_rejected(
     cluster: Cluster, client: kube.Client, nginx: OldNginx
 ) -> None:
     async with cluster.controller(), channel_to(cluster) as made:

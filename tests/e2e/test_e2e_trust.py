@@ -57,7 +57,7 @@ def on_port(port: int) -> list[dict[str, Any]]:
     return found
 
 
-async def test_what_a_token_does_not_cover_is_denied_and_told_once_on_both_gateways(
+async def test_agent_request_for_foreign_gateway_is_denied_and_reported_once_on_both(
     cluster: Cluster, client: kube.Client, tmp_path: Path, backends: None
 ) -> None:
     port = free_port()
@@ -252,7 +252,7 @@ async def test_the_channel_speaks_tls_1_3_and_nothing_older(cluster: Cluster) ->
         assert await listening()
 
 
-async def test_a_controller_that_demands_certificates_of_agents_hears_nobody_without(
+async def test_controller_with_client_ca_rejects_agents_without_certificate(
     cluster: Cluster,
 ) -> None:
     trusted = cluster.state.pki.ca().cert

@@ -115,7 +115,7 @@ async def test_a_younger_cluster_does_not_get_a_name(client: kube.Client) -> Non
     await client.delete(resources.UPSTREAM_CLUSTERS, "young.example")
 
 
-async def test_limits_that_data_planes_share_are_told_while_there_are_any(
+async def test_shared_limits_are_published_as_rate_limit_conditions(
     client: kube.Client,
 ) -> None:
     limit = {

@@ -144,7 +144,7 @@ async def ready(browser: Browser, path: str = "/account") -> None:
     await until(reached)
 
 
-async def test_a_user_logs_in_and_the_backend_is_told_who_it_is(
+async def test_logged_in_user_is_forwarded_to_backend_in_headers(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     async with browsing(await address(client), provider) as browser:
@@ -171,7 +171,7 @@ async def test_a_user_logs_in_and_the_backend_is_told_who_it_is(
         assert (status, told["headers"]["x-groups"]) == (200, "staff,admins")
 
 
-async def test_who_is_not_logged_in_gets_nothing(
+async def test_request_without_session_is_redirected_or_rejected(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     async with browsing(await address(client), provider) as browser:
@@ -246,7 +246,7 @@ async def test_a_session_that_expired_leads_to_a_login(
         assert len(provider.authorized) == logins + 1
 
 
-async def test_a_login_that_somebody_else_began_or_forged_is_none(
+async def test_foreign_or_forged_login_is_rejected(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     where = await address(client)
@@ -292,7 +292,7 @@ async def test_another_secret_of_the_client_ends_sessions_at_once(
         assert len(provider.authorized) == before
 
 
-async def test_while_the_provider_is_away_nobody_new_gets_in(
+async def test_unavailable_provider_blocks_new_logins_and_keeps_sessions(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     where = await address(client)
@@ -371,7 +371,7 @@ async def test_a_killed_authenticator_comes_back_and_sessions_with_it(
         assert set(seen["without"]) <= {302, *away}
 
 
-async def test_a_filter_that_does_not_hold_lets_nobody_in(
+async def test_route_with_invalid_authentication_filter_returns_error(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     await apply(

@@ -166,7 +166,7 @@ async def test_a_restarted_controller_takes_no_filter_for_broken(
         assert await reloads(where) <= before + 3
 
 
-async def test_a_killed_worker_is_replaced_and_it_is_said(
+async def test_killed_worker_is_replaced_and_logged(
     installation: Installation, client: kube.Client
 ) -> None:
     await apply(client, hello())

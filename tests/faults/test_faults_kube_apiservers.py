@@ -192,7 +192,9 @@ async def test_nothing_is_written_twice_when_servers_are_killed(
     assert marks.keys() <= {mark for each in writers for mark in each.marks}
 
 
-async def test_when_all_are_killed_everybody_is_told_so(clusters: Estate, front: Front) -> None:
+async def test_requests_get_503_status_when_all_kube_apiservers_are_killed(
+    clusters: Estate, front: Front
+) -> None:
     cluster = clusters.clusters[A]
     async with front.load() as answers, front.load(B) as others:
         for each in cluster.servers:

@@ -130,7 +130,7 @@ def _is_ready(pod: dict[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-async def test_agents_are_led_to_whoever_leads_and_traffic_goes_on(cluster: Cluster) -> None:
+async def test_agents_reconnect_to_new_leader_without_traffic_loss(cluster: Cluster) -> None:
     async with (
         kube.Client.from_kubeconfig(cluster.server.kubeconfig) as client,
         echo.serve({(cluster.gateway, BACKEND[1]): "app"}),

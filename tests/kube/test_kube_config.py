@@ -102,7 +102,7 @@ def test_skipping_verification_is_honoured_only_where_asked_for(tmp_path: Path) 
         ({}, {"exec": {"args": []}}, "user.exec.command is not set"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_invalid_kubeconfig_is_reported_with_path_and_field(
     tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], message: str
 ) -> None:
     path = kubeconfig(tmp_path, cluster, user)

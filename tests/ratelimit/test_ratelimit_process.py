@@ -92,7 +92,9 @@ async def test_a_bucket_is_forgotten_when_it_would_be_full(counter: Counter, red
 
 
 @pytest.mark.parametrize("held", ["", "junk", "1", "nan 5", "5 5 5", "-9 0", "1e400 1"])
-async def test_what_is_no_bucket_is_one_anew(counter: Counter, redis: Redis, held: str) -> None:
+async def test_malformed_bucket_is_replaced_by_full_bucket(
+    counter: Counter, redis: Redis, held: str
+) -> None:
     redis.say("SET", "gatehouse:d:c:s", held)
     async with Envoy(counter.address) as envoy:
         codes = [(await envoy.ask(limit(1, 3))).overall_code for _ in range(4)]
@@ -106,7 +108,7 @@ async def test_a_key_of_another_kind_is_taken_over(counter: Counter, redis: Redi
     assert codes == [OK, OK, OVER]
 
 
-async def test_a_clock_that_went_back_gives_nothing_and_holds_nobody_up(
+async def test_backward_clock_neither_refills_nor_blocks_bucket(
     counter: Counter, redis: Redis
 ) -> None:
     later = int((time.time() + 3600) * 1e6)
@@ -118,7 +120,7 @@ async def test_a_clock_that_went_back_gives_nothing_and_holds_nobody_up(
         assert await envoy.passes(limit(5, 5))
 
 
-async def test_what_cannot_be_read_is_refused_and_said_once(counter: Counter) -> None:
+async def test_malformed_descriptor_is_rejected_and_logged_once(counter: Counter) -> None:
     async with Envoy(counter.address) as envoy:
         for _ in range(3):
             with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -185,7 +187,7 @@ async def test_while_redis_is_away_everything_passes_at_once(
     assert counter.said.count("redis available, limits enforced") == 1
 
 
-async def test_a_redis_that_hangs_holds_nobody_up(counter: Counter, redis: Redis) -> None:
+async def test_hanging_redis_does_not_block_requests(counter: Counter, redis: Redis) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(1, 1))
         redis.hang()
@@ -218,7 +220,7 @@ async def test_a_redis_that_takes_no_writes_is_away(counter: Counter, redis: Red
         await until_limited(envoy)
 
 
-async def test_a_redis_that_forgot_the_script_is_told_again(counter: Counter, redis: Redis) -> None:
+async def test_script_is_reloaded_after_redis_script_flush(counter: Counter, redis: Redis) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(1, 1))
         redis.say("SCRIPT", "FLUSH")
@@ -357,7 +359,7 @@ async def test_tls_with_certificates_of_both(redis: Redis, tmp_path: Path) -> No
         (("--redis", "redis://h", "--bind-address", "nowhere"), "cannot listen on nowhere"),
     ],
 )
-def test_what_it_cannot_be_run_with(options: tuple[str, ...], said: str) -> None:
+def test_invalid_options_are_rejected(options: tuple[str, ...], said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gatehouse", "ratelimit", *options],
         capture_output=True, text=True, timeout=60, check=False,

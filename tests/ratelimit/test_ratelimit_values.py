@@ -43,7 +43,7 @@ def test_names_cannot_be_made_to_meet() -> None:
     assert all(not {*each} & {*" \n{}"} for each in made)
 
 
-def test_how_many_tokens_are_wanted() -> None:
+def test_requested_tokens_follow_hits_addend() -> None:
     own = limit(1, 2)
     own.hits_addend.CopyFrom(wrappers_pb2.UInt64Value(value=7))
     none = limit(1, 2)

@@ -98,7 +98,7 @@ async def agent(
         (STATES.CMD_ERROR, "", "", "the agent gave no reason"),
     ],
 )
-def test_what_an_answer_says(
+def test_rejection_is_read_from_command_response(
     status: STATES, message: str, error: str, expected: str | None
 ) -> None:
     said = sdk.CommandStatusResponse(status=status, message=message, error=error)
@@ -113,7 +113,9 @@ def test_what_an_answer_says(
         (OUTCOMES.ERROR, [Answer("c", "no such directive")]),
     ],
 )
-def test_what_a_regular_report_says_of_an_apply(status: OUTCOMES, expected: list[Answer]) -> None:
+def test_apply_outcomes_are_read_from_dataplane_status(
+    status: OUTCOMES, expected: list[Answer]
+) -> None:
     report = sdk.DataplaneStatus()
     report.agent_activity_status.add(
         nginx_config_status=sdk.NginxConfigStatus(
@@ -123,7 +125,7 @@ def test_what_a_regular_report_says_of_an_apply(status: OUTCOMES, expected: list
     assert list(messages.status_events(report)) == expected
 
 
-def test_what_an_agent_says_of_its_nginx() -> None:
+def test_nginx_details_are_read_with_modules_and_features() -> None:
     details = sdk.NginxDetails(
         nginx_id="id",
         version="1.27.4",
@@ -185,7 +187,7 @@ def test_equal_bundles_make_equal_archives_of_relative_paths_and_modes() -> None
     }
 
 
-def test_what_is_uploaded_later_tells_for_which_nginx_it_was_made() -> None:
+def test_uploaded_document_names_its_target_nginx() -> None:
     wanted = bundle("x")
     main = main_file.make(ABOUT, wanted)
     sent = payload.document(wanted, payload.archive(wanted, main), main, ABOUT)
@@ -262,7 +264,7 @@ async def test_a_refusal_is_reported_in_the_agents_words_and_tried_again(
         assert seen.texts == ["one", "one"]
 
 
-async def test_an_agent_that_never_answers_delays_nobody_else(control_plane: ControlPlane) -> None:
+async def test_silent_agent_does_not_delay_other_agents(control_plane: ControlPlane) -> None:
     silent, quick = Seen(*["silent"] * 9), Seen()
     async with agent(control_plane, silent, "good:pod-2"), agent(control_plane, quick):
         control_plane.server.publish(GATEWAY, bundle("one"))
@@ -378,7 +380,7 @@ async def _cut_and_asked_again(control_plane: ControlPlane) -> None:
             assert len(found.asked) == 2
 
 
-async def test_an_agent_that_reconnects_is_known_and_not_told_again(
+async def test_reconnected_agent_is_recognized_without_new_apply(
     control_plane: ControlPlane,
 ) -> None:
     seen = Seen()

@@ -80,7 +80,7 @@ async def served(plane: ControlPlane, agent: WireAgent) -> Subscribed:
     return stream
 
 
-async def test_it_is_given_a_main_file_and_told_to_leave_the_package_s_files(
+async def test_first_request_contains_main_file_and_marks_package_files_unmanaged(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     plane.server.publish("shop/web", ONE)
@@ -190,7 +190,7 @@ async def test_an_nginx_that_is_dead_is_asked_nothing_and_its_gateway_is_not_pro
     await plane.until(lambda report: report.programmed and not report.unhealthy)
 
 
-async def test_what_was_confirmed_before_it_died_is_confirmed_again_before_it_counts(
+async def test_recovered_nginx_must_confirm_version_again(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     stream = await served(plane, agent)

@@ -131,7 +131,7 @@ async def test_another_authority_s_certificate_and_an_old_one_end_in_the_handsha
     assert await asked(control_plane, outside, OWN, *old) == "UNAVAILABLE"
 
 
-async def test_a_connection_that_is_open_is_nobody_s_once_its_certificate_ended(
+async def test_open_connection_loses_identity_when_certificate_expires(
     authority: Authority,
 ) -> None:
     shown = CertificateAuthenticator(identify)

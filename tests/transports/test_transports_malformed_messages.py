@@ -60,7 +60,7 @@ async def everybody_else_is_served(plane: ControlPlane, changes: int = 10) -> No
             await has(plane, gateway, "pod-1", made.version)
 
 
-async def test_one_that_never_reads_delays_nobody_and_holds_nothing(
+async def test_agent_that_never_reads_delays_no_other_agent_and_retains_no_file_sets(
     control_plane: ControlPlane,
 ) -> None:
     made: list[weakref.ref[FileSet]] = []
@@ -137,7 +137,9 @@ async def test_versions_that_were_never_sent_are_not_confirmed(
         call.cancel()
 
 
-async def test_a_flood_of_reports_and_streams_delays_nobody(control_plane: ControlPlane) -> None:
+async def test_flood_of_reports_and_streams_does_not_delay_other_agents(
+    control_plane: ControlPlane,
+) -> None:
     done = False
     said = 0
 

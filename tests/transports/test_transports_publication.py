@@ -116,7 +116,7 @@ def test_the_contents_of_every_bundle_that_is_kept_can_be_had(
             assert written == [repr(list(c.stored)) for c in current.file_set.files.chunks]
 
 
-def test_what_instances_get_apart_is_followed_as_it_is_made() -> None:
+def test_publication_separates_endpoint_files_from_file_set() -> None:
     kept = Publication(keep_seconds=10.0)
     for number in range(20):
         paths = [f"gatehouse/endpoints/u{each}.json" for each in range(number % 7)]
@@ -153,7 +153,7 @@ async def test_reports_come_only_when_something_changed_and_only_of_listening_in
     assert fleet.report("ns/gw") == DataPlaneReport(gateway="ns/gw", desired="")
 
 
-async def test_a_change_of_what_a_gateway_is_to_have_is_one_report_however_many_have_it() -> None:
+async def test_publish_causes_one_report_for_any_number_of_instances() -> None:
     reports: list[str] = []
     fleet = Fleet(60.0, asyncio.get_running_loop().time, reports.append)
     for number in range(50):
@@ -290,7 +290,7 @@ async def test_calls_with_one_token_share_a_review_and_reviews_are_few_at_once()
     assert most == REVIEWS_MAX
 
 
-async def test_a_review_goes_on_for_those_who_wait_and_ends_when_nobody_does() -> None:
+async def test_token_review_continues_while_caller_waits_and_is_cancelled_otherwise() -> None:
     asked, answer = list[str](), asyncio.Event()
 
     async def authenticate(token: str) -> Identity:

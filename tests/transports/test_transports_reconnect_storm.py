@@ -137,7 +137,7 @@ async def test_a_stream_says_at_once_that_it_is_open(plane: ControlPlane) -> Non
 
 
 @pytest.mark.long
-async def test_an_agent_that_takes_nothing_delays_nobody_and_gets_only_the_newest_after(
+async def test_stuck_agent_delays_no_other_agent_and_then_gets_newest_version(
     plane: ControlPlane,
 ) -> None:
     async with (

@@ -154,7 +154,9 @@ async def test_a_stream_s_server_needs_a_port_and_has_no_route(client: Client) -
         assert await client.refused("POST", servers, body) == (400, "UpstreamConfFormatError")
 
 
-async def test_what_an_upstream_cannot_have_is_refused(client: Client) -> None:
+async def test_fake_api_rejects_backup_of_hashed_upstream_and_server_beyond_zone(
+    client: Client,
+) -> None:
     servers = "/9/http/upstreams/hashed/servers"
     body: dict[str, Any] = {"server": "10.0.0.1", "backup": True}
     assert await client.refused("POST", servers, body) == (400, "UpstreamNoBackup")
@@ -164,7 +166,7 @@ async def test_what_an_upstream_cannot_have_is_refused(client: Client) -> None:
     assert await client.refused("POST", servers, body) == (400, "UpstreamOutOfMemory")
 
 
-async def test_what_is_not_there_is_not_found(client: Client) -> None:
+async def test_fake_api_rejects_unknown_paths_upstreams_and_servers(client: Client) -> None:
     assert await client.refused("GET", "/9/http/upstreams/x/servers") == (404, "UpstreamNotFound")
     static = "/9/http/upstreams/static/servers"
     assert await client.refused("GET", static) == (400, "UpstreamStatic")
@@ -300,7 +302,7 @@ async def test_it_is_served_on_a_unix_socket_and_over_mutual_tls(
                 await Client(session, base).ask("GET", "/9/nginx")
 
 
-async def test_who_must_say_who_they_are_is_sent_away_otherwise(fake: FakePlus) -> None:
+async def test_fake_api_requires_configured_authorization(fake: FakePlus) -> None:
     closed = FakePlus(fake.plus, authorization="ApiKey abc")
     async with closed.serving() as base, aiohttp.ClientSession() as session:
         assert (await Client(session, base).ask("GET", "/9/nginx"))[0] == 401

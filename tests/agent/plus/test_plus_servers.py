@@ -46,7 +46,7 @@ def test_only_what_differs_is_done(
     assert server_diff.diff(shown(*present), server_diff.desired_servers(desired)) == expected
 
 
-def test_what_somebody_set_goes_back_to_what_it_is_by_itself() -> None:
+def test_diff_resets_foreign_server_parameters_to_defaults() -> None:
     found = server_diff.diff(
         shown(ONE, max_conns=5, fail_timeout="1s"), server_diff.desired_servers((ONE,))
     )
@@ -83,7 +83,7 @@ ENDPOINTS = st.lists(
 
 
 @given(ENDPOINTS, ENDPOINTS)
-def test_what_is_done_leads_to_what_is_desired(
+def test_applied_diff_produces_desired_servers(
     present: list[Endpoint], desired: list[Endpoint]
 ) -> None:
     upstream = Upstream("http", "u", zone="u")
@@ -196,7 +196,7 @@ async def test_an_api_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert await metrics.samples(tmp_path / "none.sock") == []
 
 
-async def test_a_server_that_somebody_else_removed_meanwhile_is_no_error(
+async def test_synchronise_ignores_server_that_is_already_removed(
     fake: FakePlus, tmp_path: Path
 ) -> None:
     socket = tmp_path / "api.sock"

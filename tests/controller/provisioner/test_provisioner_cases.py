@@ -100,7 +100,9 @@ class Plain(yaml.SafeDumper):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_made(case: str, request: pytest.FixtureRequest) -> None:
+def test_provisioned_objects_match_expected_objects(
+    case: str, request: pytest.FixtureRequest
+) -> None:
     expected = HERE / case / "objects.yaml"
     found = made(case)
     if request.config.getoption("--refresh-golden"):

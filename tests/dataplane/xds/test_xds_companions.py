@@ -113,7 +113,7 @@ def test_envoy_hears_of_a_listener_once_the_companion_does_what_it_needs() -> No
     assert set(chain.envoy.has[LISTENER]) == {"l"}
 
 
-def test_what_is_needed_no_more_goes_after_what_needed_it() -> None:
+def test_unused_sidecar_config_is_removed_after_listener_that_used_it() -> None:
     chain = Accompanied()
     chain.publish(ResourceSet([made(LISTENER, "l", "r|one"), described("p", "one")]))
     settled(chain)
@@ -153,12 +153,12 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
         sidecar_configs.files(sidecar_configs.resource("authenticator", "p", {path: b""}))
 
 
-def test_what_is_no_description_is_refused() -> None:
+def test_malformed_sidecar_config_is_rejected() -> None:
     with pytest.raises(ValueError, match="invalid body"):
         sidecar_configs.files(Resource.make(SIDECAR_CONFIG, "authenticator/p", b"\xff"))
 
 
-def test_a_description_that_goes_while_no_stream_is_there_is_done_no_more() -> None:
+def test_sidecar_config_removed_while_disconnected_is_dropped_after_reconnect() -> None:
     chain = Accompanied()
     chain.publish(ResourceSet([described("p", "one")]))
     while chain.relay.node is None:

@@ -29,7 +29,7 @@ STEPS = st.one_of(*[USUAL] * 6, worlds(), MISHAPS, st.just("step"))
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEPS, max_size=80))
-def test_whoever_goes_away_everybody_ends_with_what_is_published(steps: list[object]) -> None:
+def test_envoy_has_published_resources_after_any_restarts(steps: list[object]) -> None:
     everybody_has(*ended(steps))
 
 

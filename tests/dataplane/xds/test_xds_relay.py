@@ -27,7 +27,7 @@ def asked(chain: Chain) -> dict[str, dict[str, str]]:
 GOOD, BAD = made(CLUSTER, "a", "one"), made(CLUSTER, "a", "bad")
 
 
-def test_what_envoy_refused_is_held_as_it_was_before() -> None:
+def test_rejected_resource_keeps_its_previous_version() -> None:
     chain = settled(ResourceSet([GOOD]), ResourceSet([BAD]))
     chain.start_envoy()
     chain.finish()
@@ -36,13 +36,13 @@ def test_what_envoy_refused_is_held_as_it_was_before() -> None:
     assert asked(chain)[CLUSTER] == {"a": GOOD.version}
 
 
-def test_what_envoy_refused_and_never_had_is_not_held() -> None:
+def test_rejected_new_resource_is_not_cached() -> None:
     chain = settled(ResourceSet([BAD]))
     assert chain.relay.resource_count == 0
     assert asked(chain)[CLUSTER] == {}
 
 
-def test_what_envoy_has_not_accepted_yet_is_not_said_to_be_there() -> None:
+def test_relay_reports_unknown_version_before_envoy_accepts() -> None:
     chain = settled(ResourceSet([GOOD]))
     chain.publish(ResourceSet([made(CLUSTER, "a", "two")]))
     while chain.server_to_relay() or chain.relay_hears():
@@ -66,7 +66,7 @@ def test_the_control_plane_is_answered_when_envoy_has_answered() -> None:
     assert not answers[0].HasField("error_detail")
 
 
-def test_an_envoy_that_refuses_what_was_taken_before_has_the_control_plane_asked_anew() -> None:
+def test_relay_requests_resource_again_when_envoy_rejects_cached_version() -> None:
     chain = Chain()
     chain.kept = ResourceSet([BAD])
     chain.start_relay()
@@ -80,7 +80,7 @@ def test_an_envoy_that_refuses_what_was_taken_before_has_the_control_plane_asked
     assert chain.kept == ResourceSet()
 
 
-def test_what_envoy_wants_no_more_is_not_asked_for_any_more() -> None:
+def test_relay_unsubscribes_from_resources_that_envoy_drops() -> None:
     pair = [GOOD, made(ENDPOINTS, "a", "one")]
     chain = settled(ResourceSet(pair), ResourceSet([pair[1]]))
     assert chain.relay.resource_count == 0
@@ -90,7 +90,7 @@ def test_what_envoy_wants_no_more_is_not_asked_for_any_more() -> None:
     assert subscription.names == set()
 
 
-def test_an_envoy_that_went_on_is_told_nothing_before_the_control_plane_has_spoken() -> None:
+def test_restarted_relay_sends_nothing_older_before_control_plane_responds() -> None:
     chain = settled(ResourceSet([GOOD]))
     newer = made(CLUSTER, "a", "two")
     chain.publish(ResourceSet([newer]))
@@ -108,7 +108,7 @@ def test_an_envoy_that_went_on_is_told_nothing_before_the_control_plane_has_spok
 
 
 @pytest.mark.parametrize("type_url", [CLUSTER, ENDPOINTS, LISTENER, ROUTES])
-def test_what_is_newer_than_the_disk_is_left_alone_and_delays_nothing(type_url: str) -> None:
+def test_envoy_keeps_resource_newer_than_disk_and_receives_later_changes(type_url: str) -> None:
     world = {
         CLUSTER: made(CLUSTER, "a", "one"),
         ENDPOINTS: made(ENDPOINTS, "a", "one"),

@@ -87,7 +87,7 @@ def test_an_asterisk_among_names_asks_for_everything() -> None:
     assert sorted(client.hears()[0]) == ["a", "b"]
 
 
-def test_who_takes_the_asterisk_back_keeps_what_it_named() -> None:
+def test_named_subscription_remains_after_wildcard_is_unsubscribed() -> None:
     client = Client(A, B)
     client.ask(CLUSTER, "*", "b")
     client.hears()
@@ -97,7 +97,7 @@ def test_who_takes_the_asterisk_back_keeps_what_it_named() -> None:
     assert client.hears() == (["b"], [])
 
 
-def test_who_takes_a_name_back_hears_no_more_of_it() -> None:
+def test_unsubscribed_name_gets_no_updates() -> None:
     client = Client(made(ENDPOINTS, "a", "one"))
     client.ask(ENDPOINTS, "a")
     client.hears()
@@ -107,7 +107,7 @@ def test_who_takes_a_name_back_hears_no_more_of_it() -> None:
     assert client.hears() == ([], [])
 
 
-def test_a_name_taken_back_that_the_asterisk_covers_is_told_anew() -> None:
+def test_unsubscribed_name_that_wildcard_covers_is_sent_again() -> None:
     client = Client(A)
     client.ask(CLUSTER, "*", "a")
     client.hears()
@@ -116,7 +116,7 @@ def test_a_name_taken_back_that_the_asterisk_covers_is_told_anew() -> None:
     assert client.hears() == (["a"], [])
 
 
-def test_who_asks_again_is_told_again() -> None:
+def test_repeated_subscription_sends_resource_again() -> None:
     client = Client(made(SECRET, "a", "one"))
     client.ask(SECRET, "a")
     client.hears()
@@ -126,7 +126,7 @@ def test_who_asks_again_is_told_again() -> None:
     assert client.hears() == (["a"], [])
 
 
-def test_a_name_that_does_not_exist_is_told_to_be_missing_once() -> None:
+def test_missing_name_is_reported_removed_once() -> None:
     client = Client(A)
     client.ask(ENDPOINTS, "x")
     assert client.hears() == ([], ["x"])
@@ -136,7 +136,7 @@ def test_a_name_that_does_not_exist_is_told_to_be_missing_once() -> None:
     assert client.hears() == (["x"], [])
 
 
-def test_nothing_is_said_before_something_is_published_nor_after_it_was_withdrawn() -> None:
+def test_session_is_silent_before_publish_and_after_withdraw() -> None:
     publication = SnapshotCache()
     conversation = AdsSession(publication)
     conversation.receive(Request(CLUSTER, versions={"a": A.version}))
@@ -149,7 +149,7 @@ def test_nothing_is_said_before_something_is_published_nor_after_it_was_withdraw
     assert conversation.next() is None
 
 
-def test_that_there_is_nothing_is_said_once() -> None:
+def test_empty_resource_set_is_sent_once() -> None:
     client = Client()
     client.ask(CLUSTER)
     assert client.hears() == ([], [])
@@ -158,7 +158,7 @@ def test_that_there_is_nothing_is_said_once() -> None:
     assert client.conversation.next() is None
 
 
-def test_who_comes_back_hears_only_of_differences() -> None:
+def test_reconnected_client_gets_only_differences() -> None:
     client = Client(A2, B)
     versions = {"a": A.version, "b": B.version, "gone": "some version"}
     client.ask(CLUSTER, "*", versions=versions)
@@ -181,7 +181,7 @@ def test_an_answer_to_another_response_than_the_last_says_nothing() -> None:
     assert client.conversation.confirmed == ""
 
 
-def test_what_is_published_meanwhile_is_told_as_one_change() -> None:
+def test_changes_published_while_response_is_pending_are_sent_together() -> None:
     client = Client(A)
     client.ask(CLUSTER)
     client.ask(LISTENER)
@@ -194,7 +194,7 @@ def test_what_is_published_meanwhile_is_told_as_one_change() -> None:
     assert {each.body for each in client.last.resources} == {b"four", b"one"}
 
 
-def test_nobody_hears_that_there_is_nothing_when_there_is_something_by_now() -> None:
+def test_pending_empty_response_is_replaced_by_published_resource() -> None:
     client = Client()
     client.ask(CLUSTER)
     assert client.hears() == ([], [])
@@ -228,7 +228,7 @@ def test_a_large_response_is_divided() -> None:
     assert told == [each.name for each in many]
 
 
-def test_a_resource_that_is_too_large_by_itself_is_told_by_itself() -> None:
+def test_oversized_resource_is_sent_in_its_own_response() -> None:
     client = Client(A, made(CLUSTER, "large", "x" * (2 * RESPONSE_BYTES)), B)
     client.ask(CLUSTER)
     for expected in (["a"], ["large"], ["b"]):
@@ -263,7 +263,7 @@ def test_routes_wait_for_clusters_and_endpoints_do_not() -> None:
     assert client.hears() == (["routes"], [])
 
 
-def test_clusters_that_never_get_warm_do_not_hold_up_routes_for_ever() -> None:
+def test_cold_clusters_delay_routes_only_until_deadline() -> None:
     listener = made(LISTENER, "l", "routes")
     client = Client(A, listener)
     client.ask(CLUSTER)
@@ -281,7 +281,7 @@ def test_clusters_that_never_get_warm_do_not_hold_up_routes_for_ever() -> None:
     assert client.conversation.deadline is None
 
 
-def test_what_goes_goes_after_what_used_it() -> None:
+def test_removed_resource_is_removed_after_its_users() -> None:
     client = Client(A, made(LISTENER, "l", "routes"))
     client.ask(CLUSTER)
     client.ask(LISTENER)
@@ -300,7 +300,7 @@ def test_what_goes_goes_after_what_used_it() -> None:
     assert client.conversation.confirmed == ResourceSet([B]).version
 
 
-def test_what_is_refused_is_not_told_again_before_it_changes() -> None:
+def test_rejected_resource_is_not_sent_again_before_it_changes() -> None:
     client = Client(A, B)
     client.ask(CLUSTER)
     client.hears()
@@ -318,7 +318,7 @@ def test_what_is_refused_is_not_told_again_before_it_changes() -> None:
     assert client.reasons() == {}
 
 
-def test_what_was_refused_and_is_as_it_was_before_is_not_refused_any_more() -> None:
+def test_rejection_ends_when_previous_version_is_published_again() -> None:
     client = Client(A)
     client.ask(CLUSTER)
     client.hears()
@@ -432,7 +432,7 @@ def test_changes_are_found_without_comparing_everything() -> None:
     assert publication.changes_since(4) is None
 
 
-def test_a_changed_set_equals_one_made_anew() -> None:
+def test_changed_set_equals_set_built_from_same_resources() -> None:
     first = ResourceSet([A, B, made(SECRET, "s", "one")])
     changed = first.changed([A2, made(LISTENER, "l", "one")], [B.key, (ROUTES, "never was")])
     anew = ResourceSet([A2, made(LISTENER, "l", "one"), made(SECRET, "s", "one")])
@@ -467,7 +467,7 @@ class Whole:
         return sorted(each.value for each in response.resources)
 
 
-def test_a_type_told_as_a_whole_is_repeated_with_what_did_not_change() -> None:
+def test_full_state_type_repeats_unchanged_resources() -> None:
     client = Whole(A, B)
     client.ask(CLUSTER)
     assert client.hears() == [b"one", b"one"]
@@ -479,7 +479,7 @@ def test_a_type_told_as_a_whole_is_repeated_with_what_did_not_change() -> None:
     assert client.hears() == [b"two"]
 
 
-def test_of_a_type_told_as_a_whole_what_is_refused_stays_as_it_was() -> None:
+def test_full_state_type_repeats_accepted_version_of_rejected_resource() -> None:
     client = Whole(A, B)
     client.ask(CLUSTER)
     client.hears()
@@ -493,7 +493,7 @@ def test_of_a_type_told_as_a_whole_what_is_refused_stays_as_it_was() -> None:
     assert [each.resource for each in client.dialogue.conversation.refused()] == [A2]
 
 
-def test_names_that_a_request_leaves_out_are_not_told_any_more() -> None:
+def test_full_state_type_drops_names_missing_from_request() -> None:
     one, two = made(ENDPOINTS, "a", "one"), made(ENDPOINTS, "b", "two")
     client = Whole(one, two)
     client.ask(ENDPOINTS, "a", "b", "missing")

@@ -40,7 +40,7 @@ def test_a_password_has_its_hash_and_no_other_has(password: str, hashed: str) ->
 
 
 @pytest.mark.parametrize("hashed", ["{SSHA}?", "", "$9$a$b", "*", "x", "$2y$05$short"])
-def test_what_is_no_hash_is_nobodys(hashed: str) -> None:
+def test_malformed_hash_matches_no_password(hashed: str) -> None:
     for password in ("", "secret", hashed):
         try:
             assert not password_hashes.matches(hashed.encode(), password.encode())

@@ -286,7 +286,7 @@ async def test_the_provider_ends_a_session(authenticator: Running, provider: Oid
     assert (await authenticator.ask("check")).status == 200
 
 
-async def test_while_the_provider_is_away_nobody_logs_in_and_sessions_go_on(
+async def test_unavailable_provider_blocks_logins_and_keeps_sessions(
     authenticator: Running, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider)
@@ -381,7 +381,9 @@ async def test_parties_linger_and_the_last_one_takes_the_process_with_it(
         assert not os.listdir(tmp_path / "authenticators")  # noqa: PTH208
 
 
-async def test_nobody_is_sent_elsewhere(authenticator: Running, provider: OidcProvider) -> None:
+async def test_login_redirects_only_to_own_origin(
+    authenticator: Running, provider: OidcProvider
+) -> None:
     await authenticator.serving(provider)
     done = await authenticator.log_in(provider, "//evil.example/")
     assert done.location == "/"
@@ -418,7 +420,7 @@ async def test_odd_requests_are_answered_without_a_word(
     assert authenticator.log == ""
 
 
-async def test_a_provider_that_nobody_can_reach_or_trust_is_said(
+async def test_unreachable_and_untrusted_providers_are_logged(
     authenticator: Running, provider: OidcProvider, tmp_path: Path
 ) -> None:
     nobody = relying(provider, metadata_url="https://127.0.0.1:1/")
@@ -452,7 +454,7 @@ async def test_a_certificate_that_was_taken_back_is_not_trusted(
     assert "the certificate is not trusted: certificate revoked" in authenticator.log
 
 
-async def test_envoy_is_told_headers_by_their_names_and_which_to_take_away(
+async def test_ext_authz_response_sets_headers_and_lists_headers_to_remove(
     authenticator: Running, provider: OidcProvider
 ) -> None:
     provider.user = {"sub": "alice", "groups": []}

@@ -171,7 +171,7 @@ def test_users_return_to_paths_of_the_same_origin(uri: str, target: str) -> None
         (Claim("other", ("a",)), "a", False),
     ],
 )
-def test_what_a_claim_must_be(claim: Claim, value: Any, held: bool) -> None:
+def test_claim_rule_matches_values(claim: Claim, value: Any, held: bool) -> None:
     assert claims.authorized(party(rules=(Rule((claim,)),)), {"c": value}) is held
 
 
@@ -198,5 +198,5 @@ def test_all_or_any(every: bool, within: bool, first: str) -> None:
         (True, "true"),
     ],
 )
-def test_what_backends_are_told(value: Any, header: str) -> None:
+def test_claim_text_formats_header_value(value: Any, header: str) -> None:
     assert claims.claim_text(value) == header

@@ -183,7 +183,7 @@ async def test_tokens_that_are_nobodys(world: World) -> None:
     assert (await world.reviewer.token(token)).status == 200
 
 
-async def test_a_deleted_account_is_nobody_once_its_answer_is_no_longer_good(
+async def test_deleted_service_account_is_denied_after_cache_ttl(
     world: World,
 ) -> None:
     await account(world.server, world.client, "robot", [])
@@ -222,7 +222,7 @@ async def allowed_by_the_cluster(http: aiohttp.ClientSession, wanted: dict[str, 
         return "cannot impersonate" not in await response.text()
 
 
-async def test_who_may_impersonate_whom_is_what_the_cluster_itself_says(world: World) -> None:
+async def test_impersonation_verdicts_match_kube_apiserver(world: World) -> None:
     differ, granted = [], 0
     for name, rules in CLIENTS.items():
         await account(world.server, world.client, name, rules)
@@ -279,7 +279,7 @@ async def test_a_permission_is_kept_for_each_client_and_thing(world: World) -> N
     assert (other.status, len(world.upstream.asked)) == (200, 4)
 
 
-async def test_who_may_not_be_the_user_costs_one_question(world: World) -> None:
+async def test_denied_user_costs_one_review(world: World) -> None:
     wanted = {"username": "bob", "groups": [f"g{number}" for number in range(500)]}
     assert (await world.reviewer.impersonation({"username": "eve"}, wanted)).status == 403
     assert len(world.upstream.asked) == 1

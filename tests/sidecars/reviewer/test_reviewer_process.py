@@ -55,9 +55,7 @@ async def test_an_answer_is_kept(reviewer: Running, upstream: Upstream) -> None:
     assert [each.cluster for each in upstream.asked] == [CLUSTER, "other.example"]
 
 
-async def test_who_asks_at_once_is_answered_by_one_review(
-    reviewer: Running, upstream: Upstream
-) -> None:
+async def test_concurrent_requests_share_one_review(reviewer: Running, upstream: Upstream) -> None:
     upstream.fault = of_alices
     answers = await asyncio.gather(*(reviewer.token("good") for _ in range(100)))
     assert {each.status for each in answers} == {200}
@@ -81,7 +79,7 @@ async def test_who_asks_at_once_is_answered_by_one_review(
         ({"x_as_groups": ",".join(map(str, range(1000)))}, "1001 permissions needed"),
     ],
 )
-async def test_what_cannot_be_read_is_not_asked(
+async def test_malformed_request_is_rejected_without_review(
     reviewer: Running, upstream: Upstream, headers: dict[str, str], said: str
 ) -> None:
     known = {"x_user": "a", "x_as_user": "b", **headers}
@@ -90,21 +88,23 @@ async def test_what_cannot_be_read_is_not_asked(
     assert upstream.asked == []
 
 
-async def test_what_is_no_bearer_token_is_nobodys(reviewer: Running, upstream: Upstream) -> None:
+async def test_request_without_bearer_token_is_denied_without_review(
+    reviewer: Running, upstream: Upstream
+) -> None:
     for header in ("", "Basic YTpi", "Bearer", "Bearer a b"):
         found = await reviewer.ask("/token", authorization=header)
         assert (found.status, found.keep) == (401, 10)
     assert upstream.asked == []
 
 
-async def test_what_else_is_asked_is_not_found(reviewer: Running) -> None:
+async def test_unknown_path_or_method_is_not_found(reviewer: Running) -> None:
     assert (await reviewer.ask("/")).status == 404
     assert (await reviewer.ask("/token/")).status == 404
     async with reviewer.http.get("http://reviewer/token") as response:
         assert response.status == 404
 
 
-async def test_nobody_but_the_owner_reaches_it(reviewer: Running) -> None:
+async def test_socket_is_accessible_to_owner_only(reviewer: Running) -> None:
     assert stat.S_IMODE(reviewer.socket.stat().st_mode) == 0o600
 
 
@@ -153,7 +153,7 @@ FAULTS: dict[str, tuple[Callable[[], web.StreamResponse], str]] = {
 }
 
 
-async def test_what_fails_is_tried_twice_and_not_kept(
+async def test_failed_review_is_retried_once_and_not_cached(
     reviewer: Running, upstream: Upstream
 ) -> None:
     for name, (response, said) in FAULTS.items():
@@ -240,7 +240,9 @@ async def test_one_failed_permission_is_no_answer(reviewer: Running, upstream: U
     assert (found.status, found.text) == (503, f"{CLUSTER}: subjectaccessreviews: 500 no")
 
 
-async def test_no_token_is_ever_logged_or_told(reviewer: Running, upstream: Upstream) -> None:
+async def test_tokens_never_appear_in_log_or_response(
+    reviewer: Running, upstream: Upstream
+) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         return web.Response(status=500, body=b"x" * 250 + b" cannot: " + await request.read())
 
@@ -289,7 +291,7 @@ async def test_a_cluster_is_asked_little_at_a_time_and_no_other_one_waits(
     assert (await reviewer.token("good")).status == 200
 
 
-async def test_bad_tokens_by_the_thousand_drive_nobody_out(
+async def test_rejected_tokens_do_not_evict_granted_tokens(
     reviewer: Running, upstream: Upstream
 ) -> None:
     upstream.fault = of_alices
@@ -403,7 +405,7 @@ async def test_another_takes_over_and_no_question_is_lost(
     assert {each.status for each in load.answers} == {200}
 
 
-async def test_what_was_asked_before_its_end_is_answered(
+async def test_pending_reviews_are_answered_before_exit(
     reviewer: Running, upstream: Upstream
 ) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:

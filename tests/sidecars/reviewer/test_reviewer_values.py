@@ -150,7 +150,7 @@ def test_whatever_a_token_is_it_can_be_looked_at(text: str) -> None:
         ),
     ],
 )
-def test_what_a_name_needs(name: str, permission: Permission) -> None:
+def test_impersonated_name_requires_permission(name: str, permission: Permission) -> None:
     assert impersonation.permissions(User(name)) == [permission]
 
 
@@ -226,7 +226,7 @@ def test_a_token_is_its_users_or_nobodys() -> None:
         _token_review({"authenticated": True, "user": {"username": "a", "groups": "g"}}),
     ],
 )
-def test_what_is_no_review_lets_nobody_in(body: bytes) -> None:
+def test_malformed_review_is_rejected(body: bytes) -> None:
     with pytest.raises(InvalidReviewError):
         reviews.token_verdict(body, math.inf)
 
@@ -292,13 +292,13 @@ def test_no_answer_is_good_after_its_token_expired() -> None:
     assert (len(memory), memory.characters) == (0, 0)
 
 
-def test_what_is_not_to_be_kept_is_not() -> None:
+def test_cache_ignores_entry_with_zero_ttl() -> None:
     memory = TTLCache()
     memory.put(b"k", YES, 0.0, CacheTTLs(0.0, 0.0))
     assert len(memory) == 0
 
 
-def test_what_was_used_last_stays() -> None:
+def test_cache_evicts_least_recently_used_entry() -> None:
     clock = Clock()
     memory = TTLCache(entries=3, clock=clock, wall=clock)
     for key in (b"a", b"b", b"c"):
@@ -362,7 +362,7 @@ class Changing(Upstream):
         return read(next(self._said))
 
 
-async def test_what_was_said_before_is_not_believed_again_by_who_would_keep_it_longer() -> None:
+async def test_expired_grant_is_not_reused_by_request_with_longer_ttl() -> None:
     yes = _token_review({"authenticated": True, "user": {"username": "a"}})
     asking = CachingReviewer(Changing(yes, _token_review({}), yes), ClusterLimiter())
     assert (await asking.token("c", "t", CacheTTLs(0.01, 60.0)))[0].granted

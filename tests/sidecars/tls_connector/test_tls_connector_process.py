@@ -75,7 +75,7 @@ async def test_an_endpoint_of_another_authority_is_not_trusted(
     assert "the certificate is not trusted: unable to get local issuer" in connector.log
 
 
-async def test_nobody_listens(connector: Running, authority: Authority) -> None:
+async def test_refused_connection_is_logged(connector: Running, authority: Authority) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     await connector.listen(to(port, authority))
@@ -220,7 +220,7 @@ async def test_a_connection_that_nginx_leaves_is_ended_with_notice(
     assert endpoint.failures == []
 
 
-async def test_what_is_not_taken_is_not_read(
+async def test_connector_stops_reading_from_client_while_endpoint_is_slow(
     connector: Running, endpoints: Make, authority: Authority
 ) -> None:
     go, received = threading.Event(), hashlib.sha256()
@@ -255,7 +255,7 @@ async def test_what_is_not_taken_is_not_read(
     assert received.digest() == sent.digest()
 
 
-async def test_what_nginx_does_not_take_is_not_read(
+async def test_connector_stops_reading_from_endpoint_while_client_is_slow(
     connector: Running, endpoints: Make, authority: Authority
 ) -> None:
     total = 64 * MEGABYTE

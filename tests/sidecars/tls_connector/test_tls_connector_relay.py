@@ -95,7 +95,7 @@ async def test_an_endpoint_of_the_right_name_may_speak_first(tmp_path: Path) -> 
     await shake.far.proven
 
 
-async def test_what_came_early_is_followed_by_more_only_when_it_was_taken(tmp_path: Path) -> None:
+async def test_relay_resumes_reading_after_early_data_is_written(tmp_path: Path) -> None:
     shake = Handshake(tmp_path, "real.example")
     shake.near.data_received(b"early")
     assert not shake.nginx.is_reading()

@@ -1,4 +1,4 @@
-"""What does an agent cost, and how soon does a new Pod's serve its first configuration?
+"""Cost of an agent, and time until the agent of a new Pod serves its first configuration.
 
 The agent is the real command with a real NGINX, its control plane the real server over TLS in this
 process. Started again and again with nothing on its disk; then resident memory at rest and after
@@ -39,7 +39,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def bundle(port: int, number: int) -> FileSet:
-    """Give a small configuration: a virtual host and ten others that never change."""
+    """Return a small configuration: one virtual host and ten others that never change."""
     conf = f"server {{ listen 127.0.0.1:{port}; include gatehouse/sites/*.conf; }}\n"
     return FileSet(
         [
@@ -54,7 +54,7 @@ def bundle(port: int, number: int) -> FileSet:
 
 
 class ControlPlane:
-    """One server, and what it reports."""
+    """One server, and its reports."""
 
     def __init__(self, directory: Path) -> None:
         pki.ensure_channel(directory, [NAME], [], datetime.now(UTC))
@@ -92,7 +92,7 @@ class ControlPlane:
 
     @contextlib.asynccontextmanager
     async def agent(self, health: int) -> AsyncIterator[subprocess.Popen[bytes]]:
-        """Run an agent with nothing on its disk, until it has ended as told."""
+        """Run an agent with an empty directory until it has exited after SIGTERM."""
         directory = Path(tempfile.mkdtemp(prefix="gh-"))
         command = [sys.executable, "-m", "gatehouse", "--log-level", "warning", "agent"]
         variables = {
@@ -116,14 +116,14 @@ class ControlPlane:
 
 
 def resident(pid: int) -> float:
-    """Give resident memory in MB (10^6 bytes)."""
+    """Return resident memory in MB (10^6 bytes)."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return round(int(found[1]) * 1024 / 1e6, 1)
 
 
 def processor(pid: int) -> float:
-    """Give the seconds of processor time used so far."""
+    """Return the seconds of processor time used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 

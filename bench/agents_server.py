@@ -32,7 +32,7 @@ from gatehouse.transports.server import AgentServer, Identity
 
 REVIEW_SECONDS = 0.002
 LOOK_SECONDS = 0.25
-"""How often it looks how many instances have confirmed."""
+"""Interval in seconds between counts of confirmed instances."""
 
 Object = dict[str, Any]
 _ENDPOINTS = {"endpoints": [{"addresses": ["127.90.0.1"]}, {"addresses": ["127.90.0.2"]}]}
@@ -40,7 +40,7 @@ _SEEN = {"generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
 
 
 async def review(token: str) -> Identity:
-    """Give who ``<pod>@<gateway>`` is."""
+    """Return the identity of ``<pod>@<gateway>``."""
     await asyncio.sleep(REVIEW_SECONDS)
     instance, _, gateway = token.partition("@")
     return Identity(gateway, instance)
@@ -125,7 +125,7 @@ class Plane:
         self._put(resources.HTTP_ROUTES, _route(0, 0, str(self._changes)))
 
     def counts(self) -> tuple[int, int, str]:
-        """Give how many are connected, how many of them up to date; what the first are to have."""
+        """Return the numbers of connected and of current instances, and the desired version."""
         connected = confirmed = 0
         for number in range(self._gateways):
             report = self.server.report(f"{propagation.NAMESPACE}/g{number}")

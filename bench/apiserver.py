@@ -1,4 +1,4 @@
-"""What the embedded API server takes, in one run beside etcd alone.
+"""Throughput of the embedded API server, compared with etcd alone in the same run.
 
 `make bench-apiserver`: wrk (Debian's package) makes the load on the same machine, over TLS, with a
 token. Numbers are requests a second; etcd's are of its own client protocol, without TLS.
@@ -83,7 +83,7 @@ def wrk(
     seconds: int = 6,
     kind: str = "application/json",
 ) -> tuple[float, str]:
-    """Give requests a second, and the latencies."""
+    """Run wrk. Return requests per second and the latencies."""
     script = directory / "script.lua"
     text = json.dumps(body) if body is not None else ""
     script.write_text(SCRIPT % (text, method, path, suffix, TOKEN, kind))
@@ -128,7 +128,7 @@ async def fill(session: Session, count: int) -> None:
 
 
 async def listing(session: Session) -> tuple[float, int]:
-    """Give the seconds that a list of everything takes, and its bytes."""
+    """Return the duration of a list of all objects in seconds, and its size in bytes."""
     took = []
     size = 0
     for _ in range(7):
@@ -140,7 +140,7 @@ async def listing(session: Session) -> tuple[float, int]:
 
 
 async def fan_out(session: Session, watchers: int, writes: int) -> tuple[float, float, float]:
-    """Give seconds from a write to its event at watchers: p50, p99, last of one write."""
+    """Return seconds from a write to its event at watchers: p50, p99, last of one write."""
     arrived: list[list[float]] = [[] for _ in range(writes)]
     ready = asyncio.Semaphore(0)
     name = "watched"
@@ -177,7 +177,7 @@ async def fan_out(session: Session, watchers: int, writes: int) -> tuple[float, 
 
 
 async def etcd_alone(address: str, seconds: float = 4.0) -> tuple[float, float]:
-    """Give etcd's creates and reads a second, 64 at a time."""
+    """Return etcd's creates and reads per second, 64 at a time."""
     rates = []
     async with Client(parse(f"etcd://{address}/bench")) as client:
 
@@ -198,7 +198,7 @@ async def etcd_alone(address: str, seconds: float = 4.0) -> tuple[float, float]:
 
 
 def resident(server: ApiServer) -> float:
-    """Give the server's memory in MB."""
+    """Return the server's memory in MB."""
     assert server.process is not None
     text = Path(f"/proc/{server.process.pid}/status").read_text()
     found = re.search(r"VmRSS:\s+(\d+)", text)
@@ -206,7 +206,7 @@ def resident(server: ApiServer) -> float:
 
 
 async def measure(server: ApiServer, directory: Path, watchers: int) -> dict[str, str]:
-    """Give what was measured, by name."""
+    """Run all measurements. Return the results by name."""
     found: dict[str, str] = {}
     url = server.url
     session = Session(server)

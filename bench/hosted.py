@@ -1,4 +1,4 @@
-"""What do hundreds or thousands of kube-apiservers behind one address cost, and one name more?
+"""Cost of hundreds or thousands of kube-apiservers behind one address, and of another name.
 
 N names, all of them led to one NGINX that ends TLS: through Envoy as Gatehouse configures it
 (compiler, control plane, relay), through HAProxy, and through NGINX with a hand-written map (both
@@ -49,7 +49,7 @@ Object = dict[str, Any]
 
 
 class Proxy:
-    """One of the three, running."""
+    """One of the three proxies, running."""
 
     def __init__(self, pids: Callable[[], list[int]], add: Callable[[str], Awaitable[str]]) -> None:
         self.pids = pids
@@ -166,7 +166,7 @@ class World:
         return {(kind, namespace, name): combined.decode(kind, raw)}
 
     def server(self, number: int) -> dict[Key, Any]:
-        """Give the objects of one: the Service, its endpoints, and itself."""
+        """Return the objects of one server: the Service, its endpoints and its HostedAPIServer."""
         own = f"s{number}"
         address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
         slices = {
@@ -292,7 +292,7 @@ async def by_nginx(directory: Path, count: int) -> AsyncIterator[Proxy]:
 
 
 async def load(host: str, path: str, requests: int, clients: int) -> float:
-    """Give seconds for so many requests, each connection for one where there are as many."""
+    """Return seconds for a number of requests, each over its own connection if possible."""
     command = (
         *("h2load", "--h1", "-t1", "-n", str(requests), "-c", str(clients)),
         *(f"--connect-to={ADDRESS}:{PORT}", f"https://{host}/{path}"),
@@ -310,7 +310,7 @@ async def load(host: str, path: str, requests: int, clients: int) -> float:
 
 
 async def measure(proxy: Proxy, count: int) -> tuple[float, float, float, float]:
-    """Give connections/s, CPU us for each, MB/s, CPU s for a GB."""
+    """Return connections/s, CPU us for each, MB/s, CPU s for a GB."""
     host = name(count - 1)
     cpu = proxy.cpu()
     taken = await load(host, "small", CONNECTIONS, CONNECTIONS)

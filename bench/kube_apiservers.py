@@ -1,4 +1,4 @@
-"""What does it cost to put Envoy, and the script in it, in front of a kube-apiserver?
+"""Cost of Envoy, and of the script in it, in front of a kube-apiserver.
 
 An NGINX with TLS answers a constant, like a kube-apiserver that has nothing to do; Envoy has one
 worker, on a core that is its own where there are two. What counts is the CPU time that Envoy's
@@ -50,7 +50,7 @@ FORGOTTEN = "eyJ" + "y" * 900
 """A token that is asked about each time."""
 
 MORE_STREAMS = 1000
-"""On a connection, of servers that are told to allow more than they do by default."""
+"""Requests per connection, on servers configured to allow more than the default."""
 
 ATTEMPTS = 5
 """At a load, until all requests are answered well: the machine may be too busy for once."""
@@ -63,7 +63,7 @@ class Refused(Exception):
 
 
 class Run(msgspec.Struct):
-    """What one load did."""
+    """Result of one load."""
 
     rate: float
     micros: float
@@ -73,7 +73,7 @@ class Run(msgspec.Struct):
 
 
 def policies(count: int) -> tuple[ir.Policy, ...]:
-    """Give so many; only the last one holds the requests of the load, by its last condition."""
+    """Return `count` policies. Only the last condition of the last one matches the load."""
     made = []
     for number in range(count):
         last = number == count - 1
@@ -89,7 +89,7 @@ def policies(count: int) -> tuple[ir.Policy, ...]:
 
 
 def plain(resources: ResourceSet) -> ResourceSet:
-    """Take everything of ours out of the listener: Envoy as anybody would put it there."""
+    """Remove the filters of Gatehouse from the listener, which leaves a plain Envoy."""
     found = resources.by_type[LISTENER][f"tcp/{PORT}"]
     listener = listener_pb2.Listener.FromString(found.body)
     for chain in listener.filter_chains:
@@ -150,13 +150,13 @@ async def answering(
 
 
 def pinned(core: int) -> tuple[str, ...]:
-    """Give how to start what belongs on a core."""
+    """Return a command prefix that pins a process to a core."""
     return ("taskset", "-c", str(core)) if (os.cpu_count() or 1) > 1 else ()
 
 
 @contextlib.asynccontextmanager
 async def showing(world: kube_serving.World, *, http2: bool = True) -> AsyncIterator[int]:
-    """Run an Envoy that shows a certificate for whoever asks it in plain text."""
+    """Run an Envoy that terminates TLS for clients in plain text."""
     chain, key = world.clients.issue_to("alice", "dev", "ops")
     port = free_port()
     files = {"certificate_chain": {"filename": str(chain)}, "private_key": {"filename": str(key)}}

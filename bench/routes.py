@@ -1,4 +1,4 @@
-"""What many HTTPRoutes cost: attaching them, changing their rules, and moving their endpoints.
+"""Cost of many HTTPRoutes: attachment, changes of rules, and changes of endpoints.
 
 1. *attach*: N HTTPRoutes are created as fast as the client can; how long after the last create does
    the listener's ``attachedRoutes`` say N and every route ``Accepted``? And how long until 0 after
@@ -82,7 +82,7 @@ class Followed:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow for ever."""
+        """Follow the log until cancelled."""
         found = await self._client.list(self._resource, NAMESPACE)
         version = found.resource_version
         while True:
@@ -107,7 +107,7 @@ class Followed:
 
 
 def accepted(route: Object) -> bool:
-    """Whether a route's newest generation is accepted."""
+    """Return whether a route's newest generation is accepted."""
     return any(
         condition["type"] == "Accepted"
         and condition["status"] == "True"
@@ -118,7 +118,7 @@ def accepted(route: Object) -> bool:
 
 
 def attached(gateways: dict[str, Object]) -> int:
-    """Give what the listener says."""
+    """Return the number of attached routes in the listener's status."""
     listeners = gateways.get("bench", {}).get("status", {}).get("listeners") or [{}]
     return int(listeners[0].get("attachedRoutes", -1))
 
@@ -140,7 +140,7 @@ class Bench:
         await self._session.close()
 
     async def counts(self) -> Counter[str]:
-        """Give the status writes so far, by resource, and the reloads."""
+        """Return the status writes so far, by resource, and the reloads."""
         text = (await self._raw.request("GET", "/metrics")).decode()
         found = Counter({name: int(float(n)) for name, n in _WRITES.findall(text)})
         url = f"http://{self.address}:{HEALTH_PORT}/metrics"
@@ -304,7 +304,7 @@ def _shows(version: str) -> Callable[[str, Any], bool]:
 
 
 def percentiles(times: Iterable[float]) -> Object:
-    """Give p50 and p99 in seconds."""
+    """Return p50 and p99 in seconds."""
     ordered = sorted(times)
     last = min(len(ordered) - 1, int(len(ordered) * 0.99))
     return {"p50 s": round(statistics.median(ordered), 3), "p99 s": round(ordered[last], 3)}

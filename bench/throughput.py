@@ -1,4 +1,4 @@
-"""What Gatehouse's NGINX configuration costs beside one that a person would write by hand.
+"""Throughput of Gatehouse's NGINX configuration, compared with a handwritten one.
 
 `make bench-throughput`: wrk (Debian's package) makes the load on the same machine; NGINX has one
 worker, the backend is another NGINX. Each figure is the median of rounds in which the
@@ -73,7 +73,7 @@ export default { choose };
 
 
 def ours(rules: int, *, named: bool = False) -> dict[str, bytes]:
-    """Give the files that Gatehouse writes for a plain route, or for some matches on one path.
+    """Return the files that Gatehouse writes for a plain route, or for some matches on one path.
 
     ``named``: with endpoints that NGINX asks for.
     """
@@ -101,7 +101,7 @@ def ours(rules: int, *, named: bool = False) -> dict[str, bytes]:
 
 
 def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
-    """Give the files of a route whose backend speaks TLS and has one of ``names``."""
+    """Return the files of a route whose TLS backend has a certificate for one of ``names``."""
     tls = ir.BackendTls(SERVER_NAME, "bench", names)
     cluster = ir.Cluster("c-bench", (ir.Endpoint(ADDRESS, BACKEND + 1),), "http", tls)
     route = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-bench"),)))
@@ -119,7 +119,7 @@ def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
 
 
 def guarded(pki: Pki) -> dict[str, bytes]:
-    """Give the files of a plain route whose users log in at a provider."""
+    """Return the files of a plain route whose users log in at a provider."""
     wanted = Oidc(
         filter="a/users", issuer="https://id.test", metadata_url="https://id.test/config",
         client_id="bench", secret="client", trust="authority", callback="/callback",
@@ -145,7 +145,7 @@ def guarded(pki: Pki) -> dict[str, bytes]:
 
 
 def session(files: dict[str, bytes]) -> str:
-    """Give the cookies of a user who is logged in."""
+    """Return the cookies of a logged-in user."""
     (party,) = msgspec.json.decode(files[authenticating.FILE], type=list[authenticating.Party])
     now = time.time()
     made = Session("alice", now, now + 3600, now + 3600, {}, "sid", "refresh" * 100)
@@ -154,7 +154,7 @@ def session(files: dict[str, bytes]) -> str:
 
 
 def by_hand() -> dict[str, bytes]:
-    """Give a configuration that does the same as ours for a plain route."""
+    """Return a handwritten configuration equivalent to that of Gatehouse for a plain route."""
     text = f"""
     upstream bench {{ server {ADDRESS}:{BACKEND}; keepalive 32; }}
     {HEADERS}
@@ -166,7 +166,7 @@ def by_hand() -> dict[str, bytes]:
 
 
 def by_script(rules: int) -> dict[str, bytes]:
-    """Give a configuration that matches in njs."""
+    """Return a configuration that matches in njs."""
     names = [f"v{n}" for n in range(rules)]
     locations = "".join(f"location @rule{n} {{ proxy_pass http://bench; }}" for n in range(rules))
     text = f"""
@@ -244,7 +244,7 @@ class Nginx:
 
 
 def answering(pki: Pki) -> dict[str, bytes]:
-    """Give the backend: in the clear and over TLS, with small answers and those of a megabyte."""
+    """Return the backend: plain text and TLS, with small responses and responses of 1 MB."""
     pki.ensure()
     leaf = Leaf("backend", "backend", dns=(SERVER_NAME, OTHER_NAME), server=True)
     pair = pki.leaf(leaf)
@@ -262,7 +262,7 @@ def answering(pki: Pki) -> dict[str, bytes]:
 
 
 def load(seconds: int, rules: int, path: str, cookie: str) -> tuple[float, float]:
-    """Give requests a second and the 99th percentile in milliseconds; the last rule is hit."""
+    """Return requests per second and the 99th percentile in milliseconds for the last rule."""
     last = f"v{rules - 1}"
     command = ["wrk", "-t1", "-c32", f"-d{seconds}", "--latency", "-H", f"Host: {HOST}"]
     command += ["-H", f"Cookie: {cookie}"] if cookie else []

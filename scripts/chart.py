@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "gatehouse"
 BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
 OURS = ("gatehouse.dev", "gateway.nginx.org", "proxy.kubegateway.io")
-"""Groups whose definitions nobody else installs."""
+"""API groups whose CRDs only this chart installs."""
 
 RULES = {
     "cluster": permissions.watch_permissions()
@@ -32,7 +32,7 @@ RULES = {
 
 
 def rules() -> dict[str, str]:
-    """Give the files of rules."""
+    """Return the generated files with RBAC rules."""
     return {
         f"rules/{name}.yaml": yaml.safe_dump(
             permissions.rules(found), sort_keys=False, default_flow_style=None, width=100
@@ -42,7 +42,7 @@ def rules() -> dict[str, str]:
 
 
 def definitions() -> dict[str, str]:
-    """Give the files of definitions."""
+    """Return the generated files with CRDs."""
     found = {}
     for file in sorted(BUNDLED.glob("*.json")):
         made = json.loads(file.read_text(encoding="utf-8"))
@@ -52,7 +52,7 @@ def definitions() -> dict[str, str]:
 
 
 def manifests(helm: str) -> str:
-    """Give everything that the chart makes with its defaults, and the definitions."""
+    """Return all manifests that the chart creates by default, and the CRDs."""
     words = ("template", "gatehouse", str(CHART), "--namespace", "gatehouse-system")
     done = subprocess.run(
         [helm, *words, "--include-crds", "--kube-version", "1.34"],

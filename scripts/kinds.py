@@ -67,7 +67,7 @@ Object = dict[str, Any]
 
 
 def module(name: str, version: str) -> Path:
-    """Give the directory of a Go module, downloading it if need be."""
+    """Return the directory of a Go module; download it first if necessary."""
     with tempfile.TemporaryDirectory() as scratch:
         command = ["go", "mod", "download", "-json", f"{name}@v{version}"]
         answer = subprocess.run(command, cwd=scratch, capture_output=True, check=True)
@@ -75,7 +75,7 @@ def module(name: str, version: str) -> Path:
 
 
 def short(name: str) -> str:
-    """Give our name of a type."""
+    """Return the short name of a type."""
     for prefix, replacement in PREFIXES:
         if name.startswith(prefix):
             return replacement + name[len(prefix) :]
@@ -83,7 +83,7 @@ def short(name: str) -> str:
 
 
 def schemas(kubernetes: Path) -> tuple[Object, list[str]]:
-    """Give all OpenAPI types and the names of those that stand for a kind we serve."""
+    """Return all OpenAPI types and the names of those of served kinds."""
     found: Object = {}
     roots = list(ALSO)
     for document, kinds in ROOTS.items():
@@ -109,7 +109,7 @@ class Message:
 
 
 def messages() -> tuple[dict[str, Message], set[tuple[str, str]]]:
-    """Give protobuf's messages by our type name, and the (type, field) pairs that are pointers.
+    """Return protobuf's messages by our type name, and the (type, field) pairs that are pointers.
 
     A pointer's zero is a value; any other zero is written always and means nothing.
     """
@@ -142,7 +142,7 @@ def messages() -> tuple[dict[str, Message], set[tuple[str, str]]]:
 def numbers_of(
     name: str, known: dict[str, Message], json_names: set[str], depth: int = 2
 ) -> dict[str, str]:
-    """Give the field numbers of a type; ``2.5``: field 5 of the embedded message in field 2."""
+    """Return the field numbers of a type; ``2.5``: field 5 of the embedded message in field 2."""
     message = known.get(name)
     if message is None:
         return {}
@@ -158,7 +158,7 @@ def numbers_of(
 
 
 def type_of(schema: Object, seen: list[str]) -> str:
-    """Give the type of a field in our notation; types it refers to are added to ``seen``."""
+    """Return the type of a field in the table's notation; add types it refers to to ``seen``."""
     for choice in schema.get("allOf", ()):
         schema = {**schema, **choice}
     if "$ref" in schema:
@@ -180,13 +180,13 @@ def type_of(schema: Object, seen: list[str]) -> str:
 
 
 def proto_name(field: str) -> str:
-    """Give the name that a field of JSON has in protobuf."""
+    """Return the protobuf name of a JSON field."""
     head, *rest = field.split("-")
     return RENAMED.get(field, head + "".join(part[:1].upper() + part[1:] for part in rest))
 
 
 def flags(name: str, schema: Object, required: list[str]) -> list[str]:
-    """Give what else is to be known of a field."""
+    """Return the remaining flags of a field."""
     found = ["required"] if name in required else []
     list_type = schema.get("x-kubernetes-list-type")
     if list_type == "map":

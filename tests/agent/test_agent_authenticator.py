@@ -27,7 +27,7 @@ from gatehouse.standalone.free_ports import free_port
 pytestmark = pytest.mark.process
 
 ISSUER = f"https://{ADDRESS}:1"
-"""Nobody listens there."""
+"""URL of a port without a listener."""
 
 
 def guarded(port: int, authority: Authority, cookie: str = "SESSION") -> FileSet:

@@ -1,4 +1,4 @@
-"""Which images are built on and run: each of one version, and by digest where one is named."""
+"""Image references of chart and Dockerfile: one version each, with a digest where possible."""
 
 from __future__ import annotations
 

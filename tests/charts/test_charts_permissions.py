@@ -1,4 +1,4 @@
-"""What a controller may do is what it does: its tables, the embedded role, the chart agree."""
+"""Agreement of permissions in the controller's tables, the embedded role and the chart."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_a_section_that_is_taken_away_is_named(section: str) -> None:
 
 
 def leaves(values: dict[str, Any], at: str = "") -> list[tuple[str, Any]]:
-    """Give every value by its path."""
+    """Return every value by its path."""
     found = []
     for key, value in values.items():
         here = f"{at}.{key}" if at else key

@@ -1,4 +1,4 @@
-"""What `gatehouse controller` takes as JSON, and what it says of what it does not take."""
+"""JSON options of `gatehouse controller`, and errors for invalid values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEEDED = (
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run the command but for the controller itself; gives its options, or what was said."""
+    """Run the command without starting the controller. Return its options or its output."""
     taken: list[options.Options] = []
     make = options.Options
 

@@ -24,7 +24,7 @@ KEYS = b'{"keys": [{"kty": "oct", "alg": "HS256", "k": "c3ltbWV0cmljLWtleQ"}]}'
 
 
 def everything_secret(tmp_path: Path) -> list[Resource]:
-    """Give resources that hold a private key, a token, a symmetric key and a user's header."""
+    """Return resources that hold a private key, a token, a symmetric key and a user's header."""
     authority = Authority(tmp_path)
     certificate, key = authority.issue("h.example")
     shown = ir_gateway.Certificate(

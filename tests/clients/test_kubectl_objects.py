@@ -1,4 +1,4 @@
-"""What users do with objects, by the real kubectl, judged by what it prints."""
+"""Operations on objects by the real kubectl, checked by its output."""
 
 from __future__ import annotations
 

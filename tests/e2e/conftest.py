@@ -66,7 +66,7 @@ def clusters() -> Iterator[kube_estate.Estate]:
 async def estate(
     clusters: kube_estate.Estate, installation: Installation, client: kube.Client
 ) -> AsyncIterator[kube_estate.Estate]:
-    """Give clusters of kube-apiservers with a gateway in front of them."""
+    """Yield clusters of kube-apiservers behind a gateway."""
     try:
         await client.get(resources.GATEWAYS, "apis", "default")
     except kube.NotFound:

@@ -31,12 +31,12 @@ def measured(name: str, *arguments: str, seconds: float = 120) -> str:
 
 
 def pool() -> tuple[str, str]:
-    """Give the words for addresses that no other benchmark has at the same time."""
+    """Return options for an address pool that no other benchmark uses at the same time."""
     return "--pool", f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
 
 
 def rows_of(said: str) -> list[dict[str, Any]]:
-    """Give the rows that a benchmark printed as JSON."""
+    """Return the rows that a benchmark printed as JSON."""
     return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 

@@ -153,7 +153,7 @@ def objects(class_name: str, secret: dict[str, str]) -> list[dict[str, Any]]:
 
 
 class Load:
-    """Requests of every kind, one after another in each task, until told to stop."""
+    """Requests of every kind, one after another in each task, until it is stopped."""
 
     def __init__(self, address: str, trust: ssl.SSLContext) -> None:
         self._address, self._trust = address, trust

@@ -1,4 +1,4 @@
-"""What the provisioner makes of a Gateway's parameters runs on one machine: DaemonSets too."""
+"""Provisioned data planes with parameters, including DaemonSets, on one machine."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ SNIPPET = {
 
 
 class World:
-    """A Gateway on a port of its own, which the agent is to serve."""
+    """A Gateway on its own port, served by the agent."""
 
     def __init__(self, client: kube.Client, agent: FieldAgent, port: int) -> None:
         self.client = client
@@ -58,12 +58,12 @@ class World:
         return False
 
     async def programmed(self) -> tuple[str, str, str]:
-        """Give status, reason and message of the Gateway's condition."""
+        """Return status, reason and message of the Gateway's Programmed condition."""
         found = await condition(self.client, "Gateway", "web", "Programmed")
         return (found["status"], found["reason"], found["message"]) if found else ("", "", "")
 
     async def not_programmed(self) -> str:
-        """Give why the Gateway is not Programmed; empty: it is."""
+        """Return why the Gateway is not Programmed; empty if it is."""
         status, _, message = await self.programmed()
         return message if status == "False" else ""
 

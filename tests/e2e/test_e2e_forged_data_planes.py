@@ -1,4 +1,4 @@
-"""Users of one namespace cannot have the node run commands of theirs as a data plane."""
+"""Protection of the node from data planes that users of a namespace forge."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def tenant(installation: Installation, client: kube.Client) -> AsyncIterat
 
 @pytest.fixture
 async def serving(client: kube.Client, backends: None) -> str:
-    """Give the address of a Gateway that serves."""
+    """Return the address of a Gateway once it serves."""
     try:
         await client.get(GATEWAYS, "web", "default")
     except kube.NotFound:
@@ -364,7 +364,7 @@ async def test_parameters_of_a_gateway_cannot_set_what_runs(
 
 
 async def _process(client: kube.Client) -> dict[str, Any]:
-    """Give the metadata of the Pod that the data plane runs as."""
+    """Return the metadata of the Pod that the data plane runs as."""
     listed = await client.list(PODS, "default")
     current = await client.get(DEPLOYMENTS, NAME, "default")
     uid = current["metadata"]["uid"]

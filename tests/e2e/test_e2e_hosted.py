@@ -1,4 +1,4 @@
-"""Hosted kube-apiservers through a whole `gatehouse up`: who reaches which, and nobody is cut."""
+"""Hosted kube-apiservers in a whole `gatehouse up`: access, and connections across changes."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ async def _change(client: kube.Client, number: int, kept: list[tuple[Server, Ser
 async def test_no_connection_ends_while_names_come_and_go(
     client: kube.Client, authority: Authority, trust: ssl.SSLContext, address: str
 ) -> None:
-    """That none ends later, when Envoy has drained what changed, is tested with the back end."""
+    """Tests of the back end cover later ends, after Envoy drained the changed filter chains."""
     async with contextlib.AsyncExitStack() as stack:
         kept = []
         for number in range(5):

@@ -1,4 +1,4 @@
-"""Who reaches which hosted kube-apiserver: kubectl outside, Pods behind a node proxy."""
+"""Access to hosted kube-apiservers: kubectl outside, Pods behind a node proxy."""
 
 from __future__ import annotations
 

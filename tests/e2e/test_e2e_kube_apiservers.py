@@ -187,7 +187,7 @@ def official(path: Path) -> CoreV1Api:
 
 
 def watched(core: CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple[str, Any]]:
-    """Give what happens to ConfigMaps."""
+    """Return the events of a watch on ConfigMaps."""
     version = core.list_namespaced_config_map("team").metadata.resource_version
     begun.set()
     events = watch.Watch().stream(

@@ -35,7 +35,7 @@ class Pods:
         self._log = log
 
     def asked(self) -> list[str]:
-        """What the kube-apiserver was asked for: a line for each stream."""
+        """Return the requests that the kube-apiserver received: a line for each stream."""
         return [each for each in self._log.read_text().splitlines() if " as " in each]
 
 

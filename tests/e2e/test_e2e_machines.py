@@ -117,7 +117,7 @@ async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
 
 
 async def shown(installation: Installation, name: str) -> list[str]:
-    """Give the row of a load balancer in `gatehouse status load-balancers`."""
+    """Return the row of a load balancer in `gatehouse status load-balancers`."""
     env = environment(KUBECONFIG=str(installation.kubeconfig), COLUMNS="220")
     env["PYTHONPATH"] = str(ROOT / "src")
     process = await asyncio.create_subprocess_exec(

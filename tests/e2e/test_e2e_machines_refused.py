@@ -1,4 +1,4 @@
-"""What machines outside cannot serve is told, and what nobody could is refused."""
+"""Errors of external machines in status, and specs that the CRD rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines outside are told what is theirs, for as long as they prove who they are."""
+"""Access of external machines to their configuration while their certificates are valid."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_file_of_another_load_balancer_is_denied_and_reported(
 
 
 def holding(directory: Path, word: bytes) -> bytes:
-    """Give the content of a file that has a word in it."""
+    """Return the content of a file that contains `word`."""
     contents = (path.read_bytes() for path in directory.rglob("*") if path.is_file())
     return next(content for content in contents if word in content)
 

@@ -39,7 +39,7 @@ async def nginx(tmp_path: Path) -> AsyncIterator[OldNginx]:
 
 
 def gateway(port: int) -> list[dict[str, Any]]:
-    """The example, on a port that nobody has on any address."""
+    """Return the example objects with a Gateway on `port`."""
     found = hello()
     found[0]["spec"]["listeners"][0]["port"] = port
     return found

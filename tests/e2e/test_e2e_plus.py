@@ -54,7 +54,7 @@ async def client(installation: Installation) -> AsyncIterator[kube.Client]:
 
 
 def generation(installation: Installation) -> str:
-    """Give which generation is served: each reload that an agent asks for is another."""
+    """Return the name of the served configuration revision; each reload creates another one."""
     (current,) = installation.state.glob("node/pods/*/volumes/*/current")
     return current.readlink().name
 

@@ -1,4 +1,4 @@
-"""Who agents are, by the real API server's word, and what happens when that changes."""
+"""Agent identities verified by the real API server, and changes of these."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.process
 
 
 async def expired(client: kube.Client, good: str) -> str:
-    """Give a token like ``good``, signed by the same key, whose time is over."""
+    """Return an expired token like ``good``, signed by the same key."""
     secret = await client.get(resources.SECRETS, signing_keys.NAME, signing_keys.NAMESPACE)
     ring = signing_keys.Keys()
     ring.load(dict(secret))

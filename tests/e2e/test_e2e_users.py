@@ -1,4 +1,4 @@
-"""Users of an OpenID Connect provider, on each proxy: from a login to what backends are told."""
+"""Users of an OpenID Connect provider, on each proxy: from login to headers for backends."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Browser:
         self._http = aiohttp.ClientSession(cookie_jar=self.jar)
 
     async def get(self, path: str, **more: Any) -> tuple[int, dict[str, Any]]:
-        """Give the status of what it ends at, and what an echo says of the request."""
+        """Return the status after redirections, and the request as the echo server received it."""
         method = more.pop("method", "GET")
         async with self._http.request(
             method, f"{self.origin}{path}", ssl=self._tls, **more
@@ -78,7 +78,7 @@ class Browser:
             return response.status, await response.json() if is_json else {}
 
     async def sent(self, where: str) -> str:
-        """Give where one redirection leads."""
+        """Return the target of one redirection."""
         url = f"{self.origin}{where}" if where.startswith("/") else where
         async with self._http.get(url, ssl=self._tls, allow_redirects=False) as response:
             return response.headers["Location"]

@@ -238,7 +238,7 @@ def has_network(uid: str) -> bool:
 
 
 def processes_of(installation: Installation) -> dict[str, process_records.Record]:
-    """Give the running processes of users' Pods, by uid."""
+    """Return the running processes of users' Pods, by uid."""
     found = {}
     for path in installation.state.glob("node/pods/*/uid"):
         record = process_records.recorded(path.with_name("process.json"))

@@ -51,7 +51,7 @@ class Cluster:
         return json.loads(self.kubectl("get", *words, "--output", "json"))
 
     def installed(self) -> set[str]:
-        """Give the names of everything of the chart's in its namespace."""
+        """Return the names of all objects of the chart in its namespace."""
         kinds = "deployments,services,serviceaccounts,roles,networkpolicies,cronjobs,jobs"
         label = "app.kubernetes.io/managed-by=Helm"
         found = self.get(kinds, *SYSTEM, "--selector", label)["items"]
@@ -59,7 +59,7 @@ class Cluster:
 
 
 def rendered(release: str, *words: str) -> str:
-    """Give what an API server without cert-manager is to take."""
+    """Return the manifests of a release without those of cert-manager."""
     assert HELM is not None
     done = subprocess.run(
         [HELM, "template", release, str(CHART), "--kube-version", "1.34", *words],

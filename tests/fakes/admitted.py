@@ -29,7 +29,7 @@ def admit(resource: resources.Resource, raw: dict[str, Any]) -> None:
 
 
 def admitted(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give the objects of a YAML text, defaulted and validated."""
+    """Yield the objects of a YAML text, defaulted and validated."""
     for raw in yaml.safe_load_all(text):
         resource = next(
             item

@@ -28,11 +28,11 @@ Config = dict[str, Any]
 SERVICE = "/f5.nginx.agent.sdk.Commander"
 CHUNK_BYTES = 4096
 MONITORED_SECONDS = 0.5
-"""How long the log is watched after a reload; ten in the field."""
+"""Seconds that the agent watches the log after a reload; real agents watch for ten."""
 
 
 class DownloadFailed(Exception):
-    """What came is not what was announced."""
+    """Downloaded content differs from its announcement."""
 
 
 def channel(port: int, ca: Path, server_name: str) -> grpc.aio.Channel:
@@ -44,7 +44,7 @@ def channel(port: int, ca: Path, server_name: str) -> grpc.aio.Channel:
 
 
 def unzipped(zipped: Config) -> dict[str, tuple[bytes, int]]:
-    """Give the files of a ZippedFile with their modes; raises DownloadFailed."""
+    """Return the files of a ZippedFile with their modes. Raises DownloadFailed."""
     contents = b64decode(zipped["contents"])
     if hashlib.sha256(contents).hexdigest() != zipped["checksum"]:
         raise DownloadFailed("checksum of the archive")
@@ -72,10 +72,10 @@ class AgentV2:
         )
         self.commands: list[sdk.Command] = []
         self.received: list[int] = []
-        """How many pieces each download came in."""
+        """Number of chunks of each download."""
         self.uploads: list[sdk.UploadStatus] = []
         self.configuration: Callable[[], Config] | None = None
-        """What is uploaded, where uploads are made."""
+        """Source of uploaded configurations; None disables uploads."""
         self._channel = made
         self._token = token
         self._apply = apply
@@ -318,7 +318,7 @@ class OldNginx:
         return "" if done.returncode == 0 else said.decode().strip()
 
     def configuration(self) -> Config:
-        """What is uploaded: everything that NGINX reads, as it is on the disk."""
+        """Return the configuration for an upload: all files that NGINX reads, from disk."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as tar:
             for path in sorted(self._listed, key=lambda path: path != self.conf):

@@ -59,7 +59,7 @@ def answer(correlation: str, error: str = "") -> command_pb2.DataPlaneResponse:
 
 
 class WireAgent:
-    """One token's calls."""
+    """An agent whose calls use one token."""
 
     def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
         self._channel = channel
@@ -169,7 +169,7 @@ _numbers = itertools.count()
 
 @contextlib.asynccontextmanager
 async def wire_agent(plane: ControlPlane, token: str) -> AsyncIterator[WireAgent]:
-    """Give one with a connection of its own."""
+    """Yield an agent with a connection of its own."""
     credentials = grpc.ssl_channel_credentials(plane.cert.read_bytes())
     options = (
         ("grpc.ssl_target_name_override", "control.plane"),

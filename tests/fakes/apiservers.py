@@ -127,7 +127,7 @@ async def connect(
 async def asked(
     address: tuple[str, int], trust: ssl.SSLContext, sni: str | None, **more: Any
 ) -> str:
-    """Give the name of the apiserver that answers, empty if none does."""
+    """Return the name of the kube-apiserver that answers, empty if none does."""
     try:
         client = await connect(address, trust, sni, **more)
     except Refused:
@@ -137,13 +137,13 @@ async def asked(
 
 
 def version_1(source: str, wanted: str, port: int) -> bytes:
-    """Give a PROXY header, version 1."""
+    """Return a PROXY protocol header, version 1."""
     family = "TCP6" if ":" in wanted else "TCP4"
     return f"PROXY {family} {source} {wanted} 40000 {port}\r\n".encode()
 
 
 def version_2(source: str, wanted: str, port: int) -> bytes:
-    """Give a PROXY header, version 2."""
+    """Return a PROXY protocol header, version 2."""
     ends = ipaddress.ip_address(source), ipaddress.ip_address(wanted)
     family = 0x21 if ends[1].version == 6 else 0x11
     body = ends[0].packed + ends[1].packed + struct.pack("!HH", 40000, port)

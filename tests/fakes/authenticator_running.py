@@ -25,7 +25,7 @@ ORIGIN = "https://shop.example"
 
 
 class Answer(msgspec.Struct):
-    """What came back."""
+    """Response of the authenticator."""
 
     status: int
     headers: dict[str, str]
@@ -43,7 +43,7 @@ class Running:
         self.home = home
         self.cookies: dict[str, str] = {}
         self.set: list[str] = []
-        """What the last answer set."""
+        """Cookies of the last response."""
         self._http = http
         self._linger = linger
         self._count = 0

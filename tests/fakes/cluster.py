@@ -113,7 +113,7 @@ class Cluster:
         await client.create(resources.DEPLOYMENTS, self.deployment(tag, tag))
 
     def deployment(self, tag: str, planes: str) -> Object:
-        """Give the controllers' Deployment: their build, and that of data planes."""
+        """Return the controller's Deployment with the images of controller and data planes."""
         made = _manifest("Deployment")
         (container,) = made["spec"]["template"]["spec"]["containers"]
         container["image"] = f"gatehouse/controller:{tag}"

@@ -1,4 +1,4 @@
-"""A connector's process, the endpoints behind it, and whoever stands for NGINX before it."""
+"""A TLS connector process, the endpoints behind it and a client in place of NGINX."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Redis(Process):
             return False
 
     def say(self, *words: str) -> str:
-        """Give the first bytes of the answer to a command."""
+        """Send a command to Redis. Return the first bytes of the response."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as there:
             parts = "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
             there.sendall(f"*{len(words)}\r\n{parts}".encode())

@@ -17,13 +17,13 @@ SLOW_BUFFER = 32 << 10
 
 
 class CuttingProxy:
-    """Carries connections to ``port``, as well as it is told to."""
+    """A TCP proxy to ``port`` with configurable faults."""
 
     def __init__(self, port: int) -> None:
         self.port = 0
-        """Where it listens."""
+        """Port of the proxy."""
         self.connections = 0
-        """How many were made so far."""
+        """Number of connections so far."""
         self.received = 0
         """Bytes that came from the server and were carried on."""
         self.rate = 0.0
@@ -107,7 +107,7 @@ class CuttingProxy:
 
     @property
     def black_hole(self) -> bool:
-        """Whether nothing is carried."""
+        """Return whether the proxy drops all data."""
         return self._black_hole
 
 

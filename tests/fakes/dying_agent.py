@@ -20,7 +20,7 @@ from gatehouse.runtime import procfs
 
 
 class DyingAgent:
-    """One agent's place: whoever runs there runs over the same directories."""
+    """Directories and processes of one agent; each restarted agent uses the same directories."""
 
     def __init__(self, environ: dict[str, str], directory: Path) -> None:
         self.directory = directory
@@ -61,7 +61,7 @@ class DyingAgent:
         return int((self.directory / "run" / "nginx.pid").read_text())
 
     def log(self) -> str:
-        """What it said."""
+        """Return the agent's log."""
         return self._log.read_text(errors="replace")
 
     def end(self) -> None:

@@ -45,7 +45,7 @@ class Envoy:
         self.faults: list[str] = []
         """Moments in which traffic would have been answered 503."""
         self.waits = 0
-        """How often it waited for endpoints until its patience ended."""
+        """Number of times that waiting for endpoints timed out."""
         self.broken_by_refusal: Callable[[str], bool] = lambda _cluster: False
         self._asked: dict[str, set[str]] = {}
         self._warming: set[str] = set()
@@ -62,7 +62,7 @@ class Envoy:
         self._asked = {}
 
     def connect(self) -> None:
-        """Begin a stream, as one that may have been told things on another."""
+        """Begin a stream as a client that may have resources from an earlier stream."""
         self.disconnect()
         for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES):
             names = self._wanted(type_url)

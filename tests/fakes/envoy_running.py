@@ -1,4 +1,4 @@
-"""Envoys, what they are told, and who tells them, on this machine."""
+"""Envoys with their resources and control planes, on this machine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _ads() -> Any:
 
 
 def cluster(name: str, *, origins: tuple[Origin, ...] = (), seconds: int = 5) -> Resource:
-    """A cluster whose endpoints are told by ADS, which waits ``seconds`` for connections."""
+    """Return a cluster with endpoints by ADS and a connect timeout of ``seconds``."""
     made = cluster_pb2.Cluster(
         name=name,
         type="EDS",
@@ -123,7 +123,7 @@ def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[Origin, ...] = 
 
 
 def listener(name: str, port: int, route_name: str, certificate: str = "") -> Resource:
-    """A listener for HTTP whose routes, and whose certificate, are told by ADS."""
+    """Return an HTTP listener with its routes and its certificate by ADS."""
     manager = hcm_pb2.HttpConnectionManager(
         stat_prefix=name,
         rds=hcm_pb2.Rds(config_source=_ads(), route_config_name=route_name),

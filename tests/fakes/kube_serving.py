@@ -30,7 +30,7 @@ ALL = ir.Policy((EVERYTHING,))
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back."""
+    """Response of the proxy."""
 
     status: int
     headers: dict[str, str]
@@ -47,7 +47,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Reviewer:
-    """Answers as it is told to, and remembers what it was asked."""
+    """A reviewer with configurable responses that records its requests."""
 
     def __init__(self) -> None:
         self.users: dict[str, dict[str, str]] = {}
@@ -108,7 +108,7 @@ class World:
     def client(
         self, user: str = "", *groups: str, authority: Authority | None = None
     ) -> ssl.SSLContext:
-        """Give what a client shows; a user without name shows nothing."""
+        """Return the TLS context of a client, without a certificate if the user has no name."""
         context = ssl.create_default_context(cafile=str(self.servers.file))
         if user:
             context.load_cert_chain(*(authority or self.clients).issue_to(user, *groups))

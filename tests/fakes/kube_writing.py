@@ -25,14 +25,14 @@ class Writer:
         self.answers: Counter[str] = Counter()
         """By what was asked and the status."""
         self.failures: list[tuple[float, str]] = []
-        """When each failure was seen, by the loop's clock, and what came."""
+        """Time of each failure, by the loop's clock, and its text."""
         self.made: set[str] = set()
         """Marks of objects without a name of their own that were answered with 201."""
         self.marks: set[str] = set()
         """All marks that were sent."""
 
     async def write(self) -> None:
-        """Go on for ever."""
+        """Write until cancelled."""
         for count in itertools.count():
             await self._life(f"w{self._number}-{count}")
             await self._unnamed(f"{self._number}-{count}")
@@ -76,5 +76,5 @@ class Writer:
 
 
 def together(writers: list[Writer]) -> Iterator[tuple[float, str]]:
-    """Give all failures, in their order."""
+    """Return all failures, in their order."""
     yield from sorted(failure for each in writers for failure in each.failures)

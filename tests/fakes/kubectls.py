@@ -63,7 +63,7 @@ def binaries() -> list[str]:
 
 
 def newest() -> str:
-    """Give one that does what its kubeconfig says, and nothing before.
+    """Return one that does what its kubeconfig says, and nothing before.
 
     That of Google's SDK first asks the server for its version, past any ``proxy-url``, and then
     starts one of those beside it.

@@ -1,4 +1,4 @@
-"""A Gateway with one route, compiled without an API server: what is served, and what is said."""
+"""A Gateway with one route, compiled without an API server: its configuration and status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes, a Service and load balancers whose machines are outside, and what is said of these."""
+"""Nodes, a Service and load balancers with external machines, and the status of these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
 FRONT = f"{HOST_NET}.240"
-"""Where machines listen."""
+"""Address on which machines listen."""
 
 NODES = {1: f"{HOST_NET}.201", 2: f"{HOST_NET}.202"}
 WEB, TCP, UDP, TLS = 30180, 30181, 30182, 30183
@@ -27,7 +27,7 @@ async def join(client: kube.Client, number: int) -> None:
 
 
 def service() -> dict[str, Any]:
-    """Give a Service, each of whose ports is an upstream outside."""
+    """Return a Service. Each of its ports is an external upstream."""
     ports = [
         {"name": "nlk-web", "port": 80, "nodePort": WEB},
         {"name": "nlk-tcp", "port": 81, "nodePort": TCP},
@@ -42,7 +42,7 @@ def service() -> dict[str, Any]:
 
 
 def listeners(first: int) -> list[dict[str, Any]]:
-    """Give listeners for its ports, on three ports from ``first`` on."""
+    """Return listeners for its ports, on three ports from ``first`` on."""
     return [
         {"port": first, "protocol": "HTTP", "hostname": "shop.example", "upstream": "web"},
         {"port": first + 1, "protocol": "TCP", "upstream": "tcp"},

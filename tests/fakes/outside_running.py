@@ -19,7 +19,7 @@ from gatehouse.standalone.free_ports import free_port
 MARKS = [pytest.mark.process, pytest.mark.long]
 
 OUTSIDE = free_port()
-"""Where the control plane meets machines."""
+"""Address of the control plane for machines."""
 
 
 @pytest.fixture(scope="module")

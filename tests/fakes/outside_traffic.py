@@ -1,4 +1,4 @@
-"""What answers on node ports, and clients of the machines in front of them."""
+"""Servers on node ports, and clients of the machines in front of them."""
 
 from __future__ import annotations
 

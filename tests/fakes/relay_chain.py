@@ -28,7 +28,7 @@ MOVES = (
     "envoy_handles",
     "disk",
 )
-"""What happens all the time."""
+"""Steps of normal operation."""
 
 
 class Chain:
@@ -65,7 +65,7 @@ class Chain:
         self.relay.opened()
 
     def taken(self) -> set[tuple[str, str, str]]:
-        """Type, name and version of what Envoy has, less what it was told is gone."""
+        """Return type, name and version of Envoy's resources, without removed ones."""
         return {
             (type_url, name, version)
             for type_url, named in self.envoy.has.items()

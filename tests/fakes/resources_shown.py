@@ -21,7 +21,7 @@ _MANAGER = "envoy.filters.network.http_connection_manager"
 
 
 def shown(resources: ResourceSet, *, whole: bool = False) -> dict[str, list[Any]]:
-    """Give the resources of each kind, by name; ``whole``: with what is the same on every port."""
+    """Return the resources of each kind, by name. ``whole`` adds parts common to all ports."""
     found = {}
     for kind, named in sorted(resources.by_type.items()):
         if kind != SECRET:
@@ -34,7 +34,7 @@ def shown(resources: ResourceSet, *, whole: bool = False) -> dict[str, list[Any]
 
 
 def message(resource: Resource) -> dict[str, Any]:
-    """Give a resource as its fields."""
+    """Return a resource as its fields."""
     if resource.type_url == SIDECAR_CONFIG:
         return {"name": resource.name, "files": _told(sidecar_configs.files(resource))}
     name = resource.type_url.removeprefix(PREFIX)
@@ -47,7 +47,7 @@ def message(resource: Resource) -> dict[str, Any]:
 
 
 def _told(files: dict[str, bytes]) -> dict[str, Any]:
-    """Give descriptions; all else may be secret."""
+    """Return sidecar configurations without secret values."""
     return {
         path: json.loads(content) if path.endswith(".json") else "…"
         for path, content in files.items()

@@ -23,7 +23,7 @@ CLUSTER = "prod.example"
 
 
 class Answer(msgspec.Struct):
-    """What the script in Envoy reads."""
+    """Response in the format that the script in Envoy reads."""
 
     status: int
     headers: dict[str, str]
@@ -49,7 +49,7 @@ class Asked(msgspec.Struct):
 
 
 Fault = Callable[[web.BaseRequest], Awaitable[web.StreamResponse | None]]
-"""Gives what is answered instead; None: what the cluster says."""
+"""Handler that may replace the response; None keeps the response of the cluster."""
 
 
 class Upstream:
@@ -196,7 +196,7 @@ async def running(home: Path, linger: float = 60.0) -> AsyncIterator[Running]:
 
 
 def review(status: dict[str, Any], kind: str = "TokenReview", code: int = 201) -> web.Response:
-    """What a cluster answers."""
+    """Return the review that a cluster returns."""
     body = {"apiVersion": "v1", "kind": kind, "spec": {}, "status": status}
     return web.Response(
         status=code, body=msgspec.json.encode(body), content_type="application/json"

@@ -34,7 +34,7 @@ def authority() -> Authority:
 
 @cache
 def pair(name: str) -> tuple[str, str]:
-    """Give a certificate and its key, base64 of PEM."""
+    """Return a certificate and its key, base64 of PEM."""
     chain, key = (base64.b64encode(file.read_bytes()).decode() for file in authority().issue(name))
     return chain, key
 
@@ -48,7 +48,7 @@ def b64(value: bytes) -> str:
 
 
 def spec(**more: Any) -> Object:
-    """Give the spec of a cluster in plain text, which needs no credentials."""
+    """Return the spec of a cluster in plain text, which needs no credentials."""
     return {
         "servers": [{"endpoint": "http://10.0.0.1:8080"}],
         "dispatchPolicies": [{"rules": [EVERYTHING]}],
@@ -57,12 +57,12 @@ def spec(**more: Any) -> Object:
 
 
 class World:
-    """An engine, told objects as an API server tells them."""
+    """A compilation with the objects of an API server."""
 
     def __init__(self, settings: gateway_api.Settings | None = None) -> None:
         self.engine = Engine(Snapshot(combined.INDEXES))
         self.allocated: dict[Key, upstream_cluster.Allocation] = {}
-        """What the last pass said of limits that data planes share, by cluster."""
+        """Shared limits that the last pass reported, by cluster."""
         chosen = settings or gateway_api.Settings(bind="any")
         self.engine.commit({gateway_api.SETTINGS_KEY: chosen})
         self.put("GatewayClass", "c", spec={"controllerName": gateway_api.ENVOY})
@@ -124,7 +124,7 @@ class World:
         return found
 
     def served(self, key: Key = GATEWAY) -> dict[str, ApiCluster]:
-        """Give the clusters of the one listener of a Gateway, by name."""
+        """Return the clusters of the only listener of a Gateway, by name."""
         (listener,) = self.compiled(key).apis
         return {each.name: each for each in listener.clusters}
 
@@ -135,7 +135,7 @@ class World:
         return combined.merge_status(None, self.wanted(key), CREATED) or {}
 
     def condition(self, key: Key, kind: str) -> tuple[str, str, str]:
-        """Give status, reason and message; empty ones for a condition that is not there."""
+        """Return status, reason and message of a condition; empty strings if it is missing."""
         return condition(self.status(key), kind)
 
 

@@ -91,7 +91,7 @@ async def answers(
     header: bytes = b"",
     sni: str = SERVICE_NAME,
 ) -> bool:
-    """Whether a cluster can be watched from there."""
+    """Return whether a watch of a cluster works from there."""
     with contextlib.suppress(Refused):
         (await watch(machine, address, cluster, sni, header)).close()
         return True

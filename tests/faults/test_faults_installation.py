@@ -51,7 +51,7 @@ async def client(installation: Installation) -> AsyncIterator[kube.Client]:
 
 
 async def reloads(where: str) -> int:
-    """How often the agent had NGINX reload."""
+    """Return the number of reloads by the agent."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://{where}:9113/metrics") as response,
@@ -62,7 +62,7 @@ async def reloads(where: str) -> int:
 
 
 def marked(name: str, path: str) -> dict[str, Any]:
-    """Give a route whose answers show its path, since another one takes every path."""
+    """Return a route whose responses show its path, since another route matches every path."""
     edit = {"set": [{"name": "X-Route", "value": path}]}
     filters = [{"type": "ResponseHeaderModifier", "responseHeaderModifier": edit}]
     return route(name, path, filters=filters)

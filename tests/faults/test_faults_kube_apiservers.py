@@ -245,7 +245,7 @@ async def _another(place: Path, than: int) -> bool:
 
 
 async def rotated(clusters: Estate, client: kube.Client, cluster: Cluster, directory: Path) -> None:
-    """Give servers certificates of another authority, one by one; first both are trusted."""
+    """Replace the servers' certificates one by one with those of another CA; first trust both."""
     other = Authority(directory, "renewed")
     raw = clusters.client_secret(cluster)
     both = kube_estate.b64(cluster.authority + other.pem)
@@ -267,7 +267,7 @@ async def rotated(clusters: Estate, client: kube.Client, cluster: Cluster, direc
 async def watch(
     http: aiohttp.ClientSession, name: str, seen: asyncio.Queue[str], turn: asyncio.Semaphore
 ) -> None:
-    """Tell how a watch begins, what it brings, and how it ends."""
+    """Put the start, the events and the end of a watch into `seen`."""
     query = f"{MAPS}?watch=true&labelSelector=seen%3Dlater"
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -283,7 +283,7 @@ async def watch(
 
 
 async def taken(seen: asyncio.Queue[str], count: int) -> Counter[str]:
-    """Give what is told next, so many of them; less if no more comes, however slow they are."""
+    """Count the next `count` events of watches, or fewer if none comes for a minute."""
     found: Counter[str] = Counter()
     with contextlib.suppress(TimeoutError):
         while found.total() < count:
@@ -293,7 +293,7 @@ async def taken(seen: asyncio.Queue[str], count: int) -> Counter[str]:
 
 
 def changed(number: int) -> Any:
-    """Give a spec whose policies and limits are others each time."""
+    """Return a spec with different policies and limits for each number."""
     schema = {"name": "s", "maxRequestsInflight": {"max": 100 + number}}
     rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "users": [f"u{number}"]}]
     return {

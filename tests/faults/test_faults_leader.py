@@ -138,7 +138,7 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
     (pid,) = server.state.node.glob("pods/*/volumes/run/nginx.pid")
 
     async def settled() -> bool:
-        """Whether upstreams need nothing to begin with any more, which a reload leaves out."""
+        """Return whether all upstreams have resolved endpoints and need no seeds for a reload."""
         return not list(server.state.node.glob("pods/*/volumes/*/current/seeds"))
 
     former = agents.children(int(pid.read_text()))

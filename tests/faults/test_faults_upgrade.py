@@ -90,7 +90,7 @@ class Pods:
 
 
 class Up:
-    """One machine's installation, of one build after another."""
+    """Installation on one machine, of successive builds."""
 
     def __init__(self, directory: Path) -> None:
         self.installation = Installation(directory)
@@ -109,7 +109,7 @@ class Up:
         return process.wait(60)
 
     def proxies(self, executable: str) -> set[int]:
-        """Give the pids of proxies that run for it."""
+        """Return the pids of its running proxies."""
         directory = str(self.installation.state)
         return {
             int(path.parent.name)
@@ -118,7 +118,7 @@ class Up:
         }
 
     def agent_build(self) -> str:
-        """Give the directory of the build whose agent runs."""
+        """Return the directory of the build of the running agent."""
         return _text(Path(f"/proc/{self.installation.agent().pid}/cmdline")).split("\0")[0]
 
 
@@ -251,7 +251,7 @@ async def _answered(where: str, path: str) -> bool:
 
 
 def _estate(cluster: Cluster, gateway_class: str) -> list[dict[str, Any]]:
-    """Give the example, with a backend that Pods reach."""
+    """Return the example objects with a backend that Pods reach."""
     found = _exact(hello(gateway_class))
     for each in found:
         if each["kind"] == "EndpointSlice":

@@ -1,4 +1,4 @@
-"""What images hold, without a container engine: the same Debian, the same script, run in a chroot.
+"""Content of images, without a container engine: the same Debian and script, run in a chroot.
 
 Slow (minutes; it installs packages), and needs root and debootstrap: `make images-test`.
 """
@@ -19,7 +19,7 @@ TREES = ("requirements", "proto", "docs", "examples", "src", "images")
 VARIANTS = ("controller", "envoy", "nginx")
 TRUST = Path("/etc/ssl/certs/ca-certificates.crt")
 PASSED = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_DEFAULT_TIMEOUT")
-"""What of the environment leads to registries."""
+"""Environment variables for access to registries."""
 
 pytestmark = [
     pytest.mark.skipif(not POSSIBLE, reason="needs root and debootstrap"),

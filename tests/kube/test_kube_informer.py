@@ -241,7 +241,7 @@ async def test_informer_requests_only_metadata_when_configured() -> None:
 
 
 async def test_informer_relists_when_watch_fails_repeatedly() -> None:
-    """As after its store was put back to a backup: the version lies in its future."""
+    """Simulate a store that was restored from a backup: the version is in its future."""
     async with serving() as (api, client):
         api.watches.extend([status(504, "Timeout", "Too large resource version")] * 4)
         async with following(api, client) as follower:

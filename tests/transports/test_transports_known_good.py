@@ -19,7 +19,7 @@ GOOD, BAD, MENDED = (
 
 
 class Plane:
-    """A fleet, and instances that answer what they are told to."""
+    """A fleet with instances that give configured answers."""
 
     def __init__(self) -> None:
         self.fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _: None)

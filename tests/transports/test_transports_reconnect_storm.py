@@ -50,7 +50,7 @@ def channel(plane: ControlPlane, *, slow: bool = False) -> grpc.aio.Channel:
 
 
 class Agent:
-    """One that says and takes only what a test tells it to."""
+    """An agent that sends and reads only on request of a test."""
 
     def __init__(self, made: grpc.aio.Channel, pod: str) -> None:
         self._made = made

@@ -1,4 +1,4 @@
-"""Which failures of an agent are rejections by NGINX, in the texts of real agents."""
+"""Distinction of rejections by NGINX from other failures, in the texts of real agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be done to an upstream of NGINX Plus, and that it is done, and only that."""
+"""Differences between desired and present servers of an NGINX Plus upstream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE, TWO, THREE = (Endpoint(f"10.0.0.{n}", 80) for n in (1, 2, 3))
 
 
 def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
-    """Give the servers as the API would show them."""
+    """Return servers in the format of the API."""
     upstream = Upstream("http", "u", zone="u")
     for server in server_diff.desired_servers(endpoints):
         upstream.add({**server, **other}, None, 9)

@@ -1,4 +1,4 @@
-"""One client's conversation: whatever the interleaving, it ends with what is published."""
+"""ADS session of one client: every interleaving ends with the published resources."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class FakePlus:
             await runner.cleanup()
 
     def written(self) -> list[Call]:
-        """Give the calls that asked for a change."""
+        """Return the calls that request a change."""
         return [call for call in self.calls if call.method != "GET"]
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -129,7 +129,7 @@ class FakePlus:
 
 
 class _Request:
-    """One request, past its version."""
+    """One request without its version prefix."""
 
     def __init__(self, plus: Plus, request: web.Request, version: int, raw: bytes) -> None:
         self._plus, self._raw, self._version = plus, raw, version
@@ -137,7 +137,7 @@ class _Request:
         self._query = request.query
 
     def answer(self, names: list[str]) -> tuple[int, Any]:
-        """Give status and body."""
+        """Return status and body of the response."""
         match names:
             case []:
                 return self._get([n for n in ROOT if self._has(n)])
@@ -307,7 +307,7 @@ def _faulty(fault: Fault) -> web.Response:
 
 
 def _page(status: int, reason: str) -> web.Response:
-    """Give a page of NGINX's own, which is no JSON."""
+    """Return an error page of NGINX itself, which is no JSON."""
     page = f"<html>\r\n<head><title>{status} {reason}</title></head>\r\n</html>\r\n"
     return web.Response(status=status, text=page, content_type="text/html")
 

@@ -30,7 +30,7 @@ from fakes.nginx_plus_binary import state_file
 
 
 def loaded(conf: Path, prefix: Path) -> Plus:
-    """Give what NGINX Plus would hold with this configuration and its state files."""
+    """Return the state of NGINX Plus after it loaded this configuration and its state files."""
     parsed = crossplane.parse(str(conf), combine=True, comments=False)
     plus = Plus()
     plus.stream = False

@@ -34,7 +34,7 @@ def connector(tmp_path: Path) -> Iterator[Running]:
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[Running]:
-    """One whose sockets do not linger for long."""
+    """Yield a connector whose sockets linger only briefly."""
     with running(tmp_path, 0.5) as made:
         yield made
 

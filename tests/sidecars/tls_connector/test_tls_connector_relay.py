@@ -1,4 +1,4 @@
-"""One connection, step by step."""
+"""Steps of one relayed connection."""
 
 from __future__ import annotations
 

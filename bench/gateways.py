@@ -1,7 +1,7 @@
 """Work of the controller for a change of one Gateway, among few and among many others.
 
 The tests' whole controller (tests/fakes/gateway_estate.py): everything between a watch's events
-and writes to the API server and the agents, in one process without sockets; half of the Gateways are
+and writes to the API server and agents, in one process without sockets; half of the Gateways are
 NGINX's, half Envoy's, each with an agent, two listeners and two routes. Counted are the calls and
 lines that the interpreter runs, which unlike time are nearly the same in every run.
 

@@ -287,7 +287,7 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
             print(line, flush=True)
 
         async def shown(name: str) -> None:
-            # Its connections are made anew: old ones stay with a chain that is no more.
+            # A new Envoy opens new connections: old ones stay with the removed filter chain.
             async with showing(world) as front:
                 await asyncio.sleep(0.5)
                 await row(name, front, "127.0.0.1", clear)
@@ -313,7 +313,7 @@ async def clients(
 ) -> None:
     """Say what many clients come to, at servers as they are by default and with more streams."""
     print(flush=True)
-    # Memory that clients leave is used again: only what the first ones take is to be seen.
+    # Memory of former clients is reused, so only the first ones show a growth.
     for streams in (ir.DEFAULT_HTTP2_STREAMS, MORE_STREAMS):
         await kube_clients.hold(world, options.watches, streams)
     crowd = kube_clients.Crowd(world, options.h2load, TOKEN)

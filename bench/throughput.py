@@ -205,7 +205,7 @@ class Nginx:
             (directory / path).write_bytes(content)
         kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         temp = " ".join(f"{kind}_temp_path {directory}/{kind};" for kind in kinds)
-        # Workers of a root master would be nobody, who may not enter the directory.
+        # By default workers of a root master run as "nobody", which cannot enter the directory.
         user = "user root; " if os.geteuid() == 0 else ""
         (directory / "nginx.conf").write_text(
             f"{user}worker_processes 1; daemon off; pid {directory}/pid; "

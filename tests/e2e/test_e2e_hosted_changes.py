@@ -121,7 +121,7 @@ async def test_watches_outlive_all_changes_but_the_end_of_their_own_cluster(
                 await _remove(client, going.name)
             late.append(time.monotonic() - begun - changes * 0.1)
             await asyncio.sleep(max(0.0, -late[-1]))
-        # Without its name a cluster takes nobody new; whoever is there goes with the cluster.
+        # Without its name a cluster gets no new clients; its connections end with the cluster.
         name = f"api.{going.name}.test"
         await until(lambda: _not(answers(estate.outside, outside, going, sni=name)))
         assert not [each.ended for each in leaving if each.ended]
@@ -213,7 +213,7 @@ async def test_the_gateways_name_is_followed_to_another_address(
         dns.answers(other)
         begun = time.monotonic()
         await until(lambda: reached(ask), seconds=60)
-        # Ask until nobody is led to the former address any more.
+        # Ask until no client is led to the former address.
         await until(lambda: _always(ask), seconds=60)
         print(f"measured: {time.monotonic() - begun:.1f} s after the DNS ({proxy})")
         assert not held.ended
@@ -229,7 +229,7 @@ async def _always(ask: Any) -> bool:
 async def test_haproxy_keeps_the_gateways_address_while_no_name_server_answers(
     estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
 ) -> None:
-    """NGINX does not: it knows nothing of the name any more when its time to live is over."""
+    """NGINX does not: it drops the addresses when their time to live is over."""
     with serving(estate.node, "gateway.test") as dns:
         dns.answers(address)
         start = functools.partial(

@@ -34,7 +34,7 @@ async def test_kubectl_of_a_pod_reaches_its_own_cluster_and_no_other(
     start = functools.partial(node_proxy.start, f"{address}:{INSIDE}", ONE, "--proxy", proxy)
     await asyncio.to_thread(start)
     assert one.user_seen(estate.pod, f"https://{ONE[0]}") == "one-admin"
-    # The certificate of another cluster's client is nobody's here.
+    # A client certificate of another cluster is not valid here.
     assert "failed" in one.user_seen(estate.pod, f"https://{ONE[0]}", files=two.files)
     # The node has no way to the other cluster's address.
     assert "failed" in two.user_seen(estate.pod, f"https://{TWO[0]}")
@@ -54,7 +54,7 @@ async def test_kubectl_outside_chooses_its_cluster_by_name(
         assert "failed" in one.user_seen(estate.outside, "https://api.three.test", dns.file)
         # An address is no name: nothing is chosen.
         assert "failed" in one.user_seen(estate.outside, f"https://{address}")
-        # Who comes from elsewhere than the list says meets nobody.
+        # Clients outside allowedSources reach no cluster.
         await apply(client, served(two, allowedSources=["192.0.2.128/25"]))
         ask = functools.partial(two.user_seen, estate.outside, "https://api.two.test", dns.file)
         await until(lambda: refused(ask))
@@ -94,7 +94,7 @@ async def test_the_name_of_the_master_service_leads_to_the_own_cluster(
 async def test_connections_of_pods_are_not_tracked(
     estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
 ) -> None:
-    # With a rule that needs tracking the kernel tracks what it is not told to leave alone.
+    # With a rule that needs tracking, the kernel tracks all connections without a notrack rule.
     for words in (
         "add table inet other",
         "add chain inet other seen { type filter hook input priority 10 ; policy accept ; }",
@@ -130,7 +130,7 @@ async def test_proxy_protocol_destination_is_accepted_from_trusted_proxy_only(
     await apply(client, served(two, allowedSources=["198.51.100.128/25"]))
     await until(lambda: _not(claimed(NODE)))
     assert await claimed("198.51.100.200")
-    # Where nobody is trusted the list is about the proxies: other nodes reach nobody.
+    # Without trusted proxies, allowedSources applies to the proxies: other nodes reach no cluster.
     await apply(client, [gateway("untrusting", trusted="")])
     await apply(client, served(two, "untrusting", allowedSources=["198.51.100.128/25"]))
     inside = (await programmed(client, "untrusting"), INSIDE)

@@ -77,7 +77,7 @@ async def test_forwarded_ports(pods: Pods, protocol: str) -> None:
     process = pods.alice.start("port-forward", "pod/p", ":8080", ":9090", **spoken)
     try:
         assert process.stdout is not None
-        # Each port is told for 127.0.0.1, and where there is IPv6 for ::1.
+        # kubectl prints each port for 127.0.0.1, and with IPv6 also for ::1.
         ports: dict[str, int] = {}
         while len(ports) < 2:
             line = await asyncio.to_thread(process.stdout.readline)

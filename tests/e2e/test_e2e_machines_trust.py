@@ -85,7 +85,7 @@ async def test_machine_channel_rejects_clients_without_machine_certificate(
     assert (code, "exactly one URI" in words) == ("UNAUTHENTICATED", True)
     code, words = await Caller(trust, issued(authority, place, "spiffe://other/x")).refused(token)
     assert (code, "is not of the form" in words) == ("UNAUTHENTICATED", True)
-    # Machines that nobody asked for.
+    # Machines that no load balancer lists.
     for uri in (Name("edge", "closed", "lb-9").uri, Name("edge", "none", "lb-1").uri):
         code, words = await Caller(trust, issued(authority, place, uri)).refused()
         assert (code, "has no host" in words) == ("UNAVAILABLE", True)
@@ -93,7 +93,7 @@ async def test_machine_channel_rejects_clients_without_machine_certificate(
     port = int((installation.state / "addresses.json").read_text().rpartition(":")[2].strip('"}'))
     code, words = await Caller(trust, issued(authority, place, mine), port).refused()
     assert code == "UNAUTHENTICATED"
-    # To the API server it is nobody.
+    # The API server accepts no machine certificate.
     context = ssl.create_default_context(cafile=str(trust))
     context.load_cert_chain(*issued(authority, place, mine))
     server = cluster_url(installation)

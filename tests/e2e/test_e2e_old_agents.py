@@ -70,7 +70,7 @@ async def test_a_gateway_is_served_by_an_old_agent_also_after_a_new_control_plan
             await until(lambda: answers(port))
             assert not (nginx.directory / "mime.types").exists()
     async with cluster.controller(), agent.connected():
-        # It does not register again; its regular report names its NGINX, no more.
+        # It does not register again; its regular report only names its NGINX.
         await agent.tell()
         changed = {"type": "ResponseHeaderModifier", "responseHeaderModifier": MARKED}
         await client.create(resources.HTTP_ROUTES, route("sub", "/sub", filters=[changed]))

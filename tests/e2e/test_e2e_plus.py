@@ -91,7 +91,7 @@ async def test_an_endpoint_that_changes_is_served_without_a_reload(
 
     await until(again)
 
-    # A failing API is told of, and is no reason to reload; nor to give up.
+    # A failing API is reported, and causes neither a reload nor an end of retries.
     plus.fail(Fault("POST", status=500, text="no memory", times=-1))
     back = {"endpoints": [{"addresses": [hello()[2]["endpoints"][0]["addresses"][0]]}]}
     before = generation(installation)

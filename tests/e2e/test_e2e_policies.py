@@ -201,7 +201,7 @@ async def test_passwords_are_asked_for_and_changed(
 
     seen: list[int] = []
     await until(changed)
-    # Until then the old password holds, and nothing else is said.
+    # Until then the old password stays valid, and there are no other responses.
     assert set(seen) <= {200, 401}
     assert await status(http, "/members", headers=basic("alice", "first")) == 401
     # What `htpasswd` makes without a word; Envoy does not know it by itself.

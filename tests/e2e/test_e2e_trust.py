@@ -271,7 +271,7 @@ async def test_controller_with_client_ca_rejects_agents_without_certificate(
     with _controller_process(cluster, "--client-ca-file", str(trusted)):
 
         async def heard() -> bool:
-            # Who is heard is told that the token is none.
+            # With a certificate, the controller rejects the token instead.
             found = await verdict(mine.key.read_bytes(), mine.cert.read_bytes())
             return found == grpc.StatusCode.UNAUTHENTICATED
 

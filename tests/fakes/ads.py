@@ -102,7 +102,7 @@ class _Stream:
             if told.get(name) != each.version:
                 told[name] = each.version
                 if kind == CLUSTER:
-                    # A cluster that is another is not warm until it is told its endpoints again.
+                    # A changed cluster is cold until it receives its endpoints again.
                     self._told[ENDPOINTS].pop(name, None)
                 body = any_pb2.Any(type_url=kind, value=each.body)
                 said.resources.add(name=name, version=each.version, resource=body)

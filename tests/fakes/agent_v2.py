@@ -58,7 +58,7 @@ def unzipped(zipped: Config) -> dict[str, tuple[bytes, int]]:
 
 
 class AgentV2:
-    """Connects, registers once in its life, does as it is told; ``apply`` gives what went wrong."""
+    """An agent that registers once and applies each command; ``apply`` returns its error."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class Server(msgspec.Struct):
 async def apiserver(
     authority: Authority, name: str, *hosts: str, wanted: bool = False
 ) -> AsyncIterator[Server]:
-    """Run one: it says its name and its client's, then whatever it is told.
+    """Run a server that sends its name and its client's, and then the configured text.
 
     ``wanted``: clients must show a certificate of the authority.
     """

@@ -76,7 +76,7 @@ class NameServer:
 
     def close(self) -> None:
         """End it."""
-        # Closing alone wakes nobody up.
+        # Closing alone does not wake up a blocked thread.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

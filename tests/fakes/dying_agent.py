@@ -1,4 +1,4 @@
-"""An agent that can be told to die: it kills itself after the step that a file names, once.
+"""An agent with a planned crash: it kills itself once, after the step that a file names.
 
 Run as a program, with the agent's environment and ``DIE_AT``, the path of that file.
 """

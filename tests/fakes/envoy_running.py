@@ -223,7 +223,7 @@ def bootstrap(directory: Path, plane: ControlPlane, token: str, *, delta: bool) 
         "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
         "sni": "control.plane",
         "common_tls_context": {
-            # An Envoy that is a client offers 1.2 at most, unless it is told.
+            # As a client, Envoy offers at most TLS 1.2 by default.
             "tls_params": {"tls_maximum_protocol_version": "TLSv1_3"},
             "validation_context": {"trusted_ca": {"filename": str(plane.cert)}},
         },

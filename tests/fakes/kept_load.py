@@ -1,4 +1,4 @@
-"""Clients of a load balancer's address, and every request of theirs that came to nothing.
+"""Clients of a load balancer's address, and all their failed requests.
 
 They post: a GET that failed on a kept connection would silently be repeated.
 """

@@ -12,7 +12,7 @@ import aiohttp
 
 
 class Writer:
-    """One of them; nobody else writes to its objects.
+    """One writer. No other writer changes its objects.
 
     An object is created under a name that was never used, changed from the version that was seen,
     and deleted. Each of these can be done once: a second time it is refused, so that a refusal says
@@ -64,7 +64,7 @@ class Writer:
                 self.answers[f"{method} {answer.status}"] += 1
                 if answer.status in (200, 201):
                     return said
-                # client-go asks again, whatever the method, where it is told when.
+                # client-go retries requests of any method after a Retry-After header.
                 waits = "retry-after " if "Retry-After" in answer.headers else ""
                 self._failed(f"{method} {answer.status} {waits}{said.get('message', '')}")
         except aiohttp.ClientError as error:

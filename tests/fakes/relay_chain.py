@@ -208,7 +208,7 @@ def everybody_has(chain: Chain, last: ResourceSet) -> None:
     refused = [each.resource for each in conversation.refused()]
     check(chain.envoy, last, refused)
     assert conversation.confirmed == last.version
-    # What it took before it refused something newer, only a relay that told it can write.
+    # Only a relay that sent an accepted version before a rejected one can write it to disk.
     dismissed = {each.key for each in refused}
     excused = {each for each in chain.unkept if each[:2] in dismissed}
     assert chain.taken() - excused <= versions(chain.kept)

@@ -147,7 +147,7 @@ async def test_a_restarted_controller_takes_no_filter_for_broken(
         await until(guarded)
         assert (await get(where, "/remote", **headers))[0] == 200
         before = await reloads(where)
-        # Longer than an agent takes to come back, and be told.
+        # Longer than an agent takes to reconnect and get its configuration.
         server.pause = 3.0
         for _ in range(2):
             former = installation.part("controller")

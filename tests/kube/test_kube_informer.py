@@ -182,7 +182,7 @@ async def test_informer_is_empty_while_optional_kind_is_forbidden() -> None:
         api.lists.extend([status(403, "Forbidden", "not for you")] * 5)
         async with following(api, client, optional=True) as follower:
             await follower.informer.synced.wait()
-            # Not the first time: roles may be written a moment after whoever needs them starts.
+            # Not the first time: an installer may write roles shortly after the client starts.
             assert api.listed() == 3
             assert follower.informer.unavailable_reason == "forbidden: not for you"
             api.put("a")

@@ -154,7 +154,7 @@ async def test_two_counters_never_let_more_pass_than_the_limit(
         assert sum(passed) <= rate * seconds + burst
         if asked > 3 * (rate * seconds + burst):
             # With as many on offer, what there is was given.
-            # A bucket of one token loses what nobody takes before the next one is due.
+            # A bucket of one token wastes time until a client takes the token.
             share = 0.8 if burst > 1 else 0.3
             assert sum(passed) >= share * (rate * 3 + burst) - 1
         assert min(passed) > 0

@@ -82,7 +82,7 @@ async def test_agent_that_never_reads_delays_no_other_agent_and_retains_no_file_
                 assert report.error == "pod-2: no response within 1 s"
             del each
         await everybody_else_is_served(control_plane)
-        # What is written to it is kept for it, even where nobody sees: so that must have an end.
+        # Messages for an agent that never reads are buffered, so the server must disconnect it.
         report = await control_plane.until(lambda report: len(report.instances) == 1)
         assert report.programmed
         gc.collect()

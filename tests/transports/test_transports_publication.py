@@ -93,7 +93,7 @@ FILES = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["1", "2", "3"]
 def test_the_contents_of_every_bundle_that_is_kept_can_be_had(
     history: list[tuple[dict[str, str] | None, float, bool]],
 ) -> None:
-    """Published one after the other; some are being fetched for ever."""
+    """Publish file sets one after the other while some downloads never end."""
     kept, now, fetched = Publication(keep_seconds=10.0), 0.0, set[str]()
     published: dict[str, FileSet] = {}
     for files, later, fetching in history:

@@ -56,7 +56,7 @@ class Expectation(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back."""
+    """Response to a request of the demo."""
 
     status: int
     backend: str
@@ -166,7 +166,7 @@ def _manifests(examples: Path) -> list[dict[str, Any]]:
 
 
 def _backends(manifests: list[dict[str, Any]]) -> dict[tuple[str, int], str]:
-    """Give the endpoints that the example's EndpointSlices promise."""
+    """Return the endpoints in the example's EndpointSlices, with the names of their Services."""
     return {
         (address, port["port"]): manifest["metadata"]["labels"]["kubernetes.io/service-name"]
         for manifest in manifests
@@ -252,7 +252,7 @@ async def _until_programmed(
 
 
 def _missing(current: dict[str, Any]) -> str:
-    """Give the condition that an object still lacks; empty if none."""
+    """Return the condition that an object still lacks; empty if none."""
     status = current.get("status") or {}
     if current["kind"] == "HTTPRoute":
         parents = status.get("parents") or [{}]

@@ -294,7 +294,7 @@ def _json(status: int, body: Any) -> web.Response:
 def _error(error: ApiError, request: web.Request, version: int) -> web.Response:
     inner: dict[str, Any] = {"status": error.status, "text": error.text, "code": error.code}
     if 0 < version < 4:
-        # Only the first versions told the request again.
+        # Only the first versions repeat the request in errors.
         inner |= {"path": request.path, "method": request.method}
     return _json(error.status, {"error": inner, "request_id": uuid.uuid4().hex, "href": HREF})
 

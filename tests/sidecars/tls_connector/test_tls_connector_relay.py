@@ -76,7 +76,7 @@ class Handshake:
 async def test_nothing_is_heard_of_an_endpoint_of_another_name(tmp_path: Path) -> None:
     shake = Handshake(tmp_path, "other.example")
     shake.turn()
-    # At once, before anybody had a turn to close the connection.
+    # At once, before the event loop can close the connection.
     shake.endpoint.do_handshake()
     shake.endpoint.write(ANSWER)
     shake.turn()

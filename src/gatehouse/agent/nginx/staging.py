@@ -57,7 +57,7 @@ class Stager:
             {entry.path for entry in manifest.entries},
             shutdown=self._shutdown,
             workers=self._workers,
-            # By default the workers of a root master run as user "nobody", which cannot open the
+            # By default the workers of a root master run as another user, who cannot open the
             # temporary directories. A root user without capabilities is root of a sandbox.
             user="root" if os.geteuid() == 0 else "",
             nameserver=nameserver,

@@ -90,8 +90,8 @@ class Services:
             return messages.overview(files, config_dir)
 
         if config_dir != self._config_dir:
-            # Only the default directory is cached by chunk: agents choose theirs, and that cache
-            # has no limit on the number of keys.
+            # Only the default directory is cached by chunk. Agents may choose any directory, and
+            # that cache has no limit on the number of keys.
             return published.derive(key, lambda: write(files.files.values()))
         return published.derive(key, lambda: b"".join(published.by_chunk(key, files, write)))
 

@@ -444,3 +444,13 @@ async def test_rejected_token_is_retried_until_accepted(
             plane.token.write_text("good:pod-1")
             report = await plane.until(lambda report: bool(report.instances))
             assert report.instances[0].instance == "pod-1"
+
+
+async def test_agent_sends_token_of_option(plane: EnvoyControlPlane, tmp_path: Path) -> None:
+    token = {
+        "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": "",
+        "NGINX_AGENT_COMMAND_AUTH_TOKEN": "good:pod-1",
+    }
+    async with running(options(plane, tmp_path, **token)):
+        report = await plane.until(lambda report: bool(report.instances))
+    assert report.instances[0].instance == "pod-1"

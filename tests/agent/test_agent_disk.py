@@ -83,10 +83,14 @@ def test_flags_override_environment_and_environment_overrides_file(tmp_path: Pat
         ({"NGINX_AGENT_ALLOWED_DIRECTORIES": "/etc/nginx,/"}, "allowed_directories"),
         ({"NGINX_AGENT_ALLOWED_DIRECTORIES": "etc/nginx"}, "allowed_directories"),
         ({"NGINX_AGENT_LOG_LEVEL": "loud"}, "log.level"),
-        ({"GATEHOUSE_LOG_FORMAT": "xml"}, "gatehouse.log_format"),
+        (
+            {"GATEHOUSE_LOG_FORMAT": "xml"},
+            "gatehouse.log_format: 'xml' must be auto, text, json or console",
+        ),
         ({"NGINX_AGENT_LABELS": "a=b,c"}, "labels"),
         ({"GATEHOUSE_AGENT_WORKERS": "0"}, "gatehouse.workers"),
         ({"GATEHOUSE_AGENT_RUN_DIR": '/run/"; x'}, "gatehouse.run_dir"),
+        ({"GATEHOUSE_AGENT_STATE_DIR": "/lib/$x"}, "gatehouse.state_dir"),
     ],
 )
 def test_invalid_option_is_named(change: dict[str, str], named: str) -> None:
@@ -146,6 +150,12 @@ def test_files_outside_allowed_directories_are_rejected() -> None:
     assert len(Overviews().read(overview).entries) == 2
     with pytest.raises(UnsafePathError, match=r"/etc/nginx/b/y: not in an allowed directory"):
         Overviews(("/etc/nginx/a", "/usr/share/nginx")).read(overview)
+
+
+@pytest.mark.parametrize("log_format", ["", "auto", "text", "json", "console", "JSON"])
+def test_supported_log_format_is_accepted(log_format: str) -> None:
+    options = options_from_environment(REQUIRED | {"GATEHOUSE_LOG_FORMAT": log_format})
+    assert options.log_format == log_format.lower()
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"two\nlines", "schl\u00fcssel".encode()])

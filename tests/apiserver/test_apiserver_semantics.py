@@ -17,6 +17,7 @@ from lightkube.resources.core_v1 import ConfigMap, Service
 
 from fakes.inprocess import Server
 from gatehouse.apis import resources
+from gatehouse.apiserver.objects.metadata import MAX_ANNOTATIONS_BYTES
 from gatehouse.kube import client as kube
 
 
@@ -444,6 +445,22 @@ async def test_metadata_is_checked_like_everything_else(
     with pytest.raises((kube.Invalid, kube.BadRequest)) as failure:
         await client.create(resources.CONFIG_MAPS, made)
     assert field in str(failure.value)
+
+
+@pytest.mark.parametrize("text", ["a", "\u00e9", "\U0001f600"])
+async def test_annotations_are_limited_by_bytes_of_keys_and_values(
+    client: kube.Client, text: str
+) -> None:
+    largest = MAX_ANNOTATIONS_BYTES - len("first") - len("second")
+    size = len(text.encode())
+    value = text * (largest // size) + "x" * (largest % size)
+    made = config_map("largest")
+    made["metadata"]["annotations"] = {"first": value, "second": ""}
+    await client.create(resources.CONFIG_MAPS, made)
+    made = config_map("larger")
+    made["metadata"]["annotations"] = {"first": value, "second": "x"}
+    with pytest.raises(kube.Invalid, match=r"metadata\.annotations: Too long: .* 262144 bytes"):
+        await client.create(resources.CONFIG_MAPS, made)
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'"\xff"', b"[1]"])

@@ -152,7 +152,7 @@ class Reviewer:
             while True:
                 await asyncio.sleep(0.01)
                 with contextlib.suppress(OSError):
-                    assert await control.ask(self._directory, [self.home]) == ""
+                    assert await control.send_request(self._directory, [self.home]) == ""
                     return
 
     async def script(self) -> Script:

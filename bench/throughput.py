@@ -232,7 +232,7 @@ class Nginx:
         self._companion = subprocess.Popen(program)
         while control.pid(sockets) is None:
             time.sleep(0.05)
-        if error := asyncio.run(control.ask(sockets, [directory])):
+        if error := asyncio.run(control.send_request(sockets, [directory])):
             sys.exit(error)
 
     def stop(self) -> None:

@@ -78,7 +78,7 @@ class Running:
         async with asyncio.timeout(20):
             while True:
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-                    return await control.ask(self.home / config.SOCKETS, configurations)
+                    return await control.send_request(self.home / config.SOCKETS, configurations)
                 await asyncio.sleep(0.01)
 
     async def serving(self, provider: OidcProvider, **fields: Any) -> Party:

@@ -97,7 +97,7 @@ class Running:
         async with asyncio.timeout(20):
             while True:
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-                    return await control.ask(self.directory, configurations)
+                    return await control.send_request(self.directory, configurations)
                 await asyncio.sleep(0.01)
 
     async def listen(self, *connectors: Connector) -> None:

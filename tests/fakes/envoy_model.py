@@ -46,7 +46,7 @@ class Envoy:
         """Moments in which traffic would have been answered 503."""
         self.waits = 0
         """Number of times that waiting for endpoints timed out."""
-        self.broken_by_refusal: Callable[[str], bool] = lambda _cluster: False
+        self.broken_by_rejection: Callable[[str], bool] = lambda _cluster: False
         self._asked: dict[str, set[str]] = {}
         self._warming: set[str] = set()
         self._active: set[str] = set()
@@ -177,5 +177,5 @@ class Envoy:
             if name not in self._wanted(ROUTES):
                 continue
             for target in filter(None, text.partition("|")[0].split(",")):
-                if target not in self._active and not self.broken_by_refusal(target):
+                if target not in self._active and not self.broken_by_rejection(target):
                     self.faults.append(f"{name} leads to {target}, which is not there")

@@ -31,7 +31,7 @@ from gatehouse.dataplane.xds.ads_session import Request
 from gatehouse.dataplane.xds.resources import ADD_ORDER
 from gatehouse.kube import client as kube
 from gatehouse.kube.watch_decoder import WatchEvent
-from gatehouse.transports.agents.session import Answer, HasVersion, Register
+from gatehouse.transports.agents.session import ApplyResponse, HasVersion, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.transports.agents.token_auth import Identity
 
@@ -210,7 +210,7 @@ class Agents:
             asked = await stream.next()
             assert isinstance(asked, Apply)
             self.told[identity.gateway] += 1
-            fleet.receive(identity, Answer(asked.correlation))
+            fleet.receive(identity, ApplyResponse(asked.correlation))
 
     async def _serve_envoy(self, identity: Identity) -> None:
         fleet = self._envoys

@@ -106,7 +106,7 @@ class Host:
     async def want(self, upstreams: Mapping[str, Sequence[Server | str]], **options: Any) -> None:
         """Set the desired state, and let the worker do what it can do at once."""
         wanted = holdings(upstreams, **options)
-        self.worker.want(wanted)
+        self.worker.set_desired(wanted)
         await asyncio.sleep(0)
         await self.pass_(JITTER)
 

@@ -60,7 +60,7 @@ class Chain:
     def connect_envoy(self) -> None:
         heard_of = versions(self.relay._cache.accepted)
         self.unkept |= {each for each in self.taken() if each not in heard_of}
-        self.envoy.broken_by_refusal = self.refusable.__contains__
+        self.envoy.broken_by_rejection = self.refusable.__contains__
         self.envoy.connect()
         self.relay.opened()
 
@@ -205,7 +205,7 @@ def everybody_has(chain: Chain, last: ResourceSet) -> None:
     """Envoy has ``last``, less what it refuses; the control plane knows, and the disk has it."""
     assert chain.server is not None
     conversation = chain.server.conversation
-    refused = [each.resource for each in conversation.refused()]
+    refused = [each.resource for each in conversation.rejected_resources()]
     check(chain.envoy, last, refused)
     assert conversation.confirmed == last.version
     # Only a relay that sent an accepted version before a rejected one can write it to disk.

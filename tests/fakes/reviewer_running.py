@@ -133,7 +133,7 @@ class Running:
             while True:
                 with contextlib.suppress(OSError):
                     if control.pid(self.directory) == self.process.pid:
-                        return await control.ask(self.directory, configurations)
+                        return await control.send_request(self.directory, configurations)
                 await asyncio.sleep(0.01)
 
     async def serving(self) -> None:

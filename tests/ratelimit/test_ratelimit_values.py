@@ -11,7 +11,7 @@ from google.protobuf import wrappers_pb2
 
 from fakes.counter_running import descriptor, limit
 from gatehouse.ratelimit import descriptors
-from gatehouse.ratelimit.descriptors import MAX_TOKENS, MalformedError, TakeRequest
+from gatehouse.ratelimit.descriptors import MAX_TOKENS, MalformedDescriptorError, TakeRequest
 from gatehouse.ratelimit.redis_health import PAUSE_FIRST, PAUSE_MAX, RECOVERY_SECONDS, RedisHealth
 
 
@@ -77,7 +77,7 @@ def test_requested_tokens_follow_hits_addend() -> None:
     ],
 )
 def test_requests_that_no_bucket_follows_from(found: Any, said: str) -> None:
-    with pytest.raises(MalformedError) as error:
+    with pytest.raises(MalformedDescriptorError) as error:
         descriptors.take_requests(_request(*found))
     assert said in str(error.value)
 

@@ -18,7 +18,7 @@ from fakes.agent_v2 import AgentV2, Config, channel, unzipped
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.call_auth import CallAuthorizer
 from gatehouse.transports.agents.fleet import Fleet
-from gatehouse.transports.agents.session import Answer, Elapsed, Register
+from gatehouse.transports.agents.session import ApplyResponse, Elapsed, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.transports.agents.token_auth import Identity
 from gatehouse.transports.commander import main_file, messages, payload
@@ -102,19 +102,19 @@ def test_rejection_is_read_from_command_response(
     status: STATES, message: str, error: str, expected: str | None
 ) -> None:
     said = sdk.CommandStatusResponse(status=status, message=message, error=error)
-    assert messages.refusal(said) == expected
+    assert messages.command_error(said) == expected
 
 
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
         (OUTCOMES.PENDING, []),
-        (OUTCOMES.OK, [Answer("c")]),
-        (OUTCOMES.ERROR, [Answer("c", "no such directive")]),
+        (OUTCOMES.OK, [ApplyResponse("c")]),
+        (OUTCOMES.ERROR, [ApplyResponse("c", "no such directive")]),
     ],
 )
 def test_apply_outcomes_are_read_from_dataplane_status(
-    status: OUTCOMES, expected: list[Answer]
+    status: OUTCOMES, expected: list[ApplyResponse]
 ) -> None:
     report = sdk.DataplaneStatus()
     report.agent_activity_status.add(
@@ -155,7 +155,7 @@ def test_the_main_file_includes_what_there_is(
     proxy: str, paths: list[str], present: list[str], absent: list[str]
 ) -> None:
     about = Register("id", proxy, main_file="/etc/nginx/nginx.conf")
-    text = main_file.make(about, FileSet(File.make(path, "") for path in paths)).content.decode()
+    text = main_file.build(about, FileSet(File.make(path, "") for path in paths)).content.decode()
     assert all(each in text for each in present), text
     assert not any(each in text for each in absent), text
 
@@ -163,7 +163,7 @@ def test_the_main_file_includes_what_there_is(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (main_file.make(ABOUT, bundle("")).content.decode(), ABOUT),
+        (main_file.build(ABOUT, bundle("")).content.decode(), ABOUT),
         ("events {}\n", None),
         ("# gatehouse: {}\n", None),
         ('# gatehouse: {"type":"Register","nginx_id":"id","proxy":"nginx/1.27.4"}\n', None),
@@ -172,11 +172,11 @@ def test_the_main_file_includes_what_there_is(
 def test_a_configuration_tells_for_which_nginx_it_was_made(
     text: str, expected: Register | None
 ) -> None:
-    assert main_file.described(text) == expected
+    assert main_file.read_description(text) == expected
 
 
 def test_equal_bundles_make_equal_archives_of_relative_paths_and_modes() -> None:
-    main = main_file.make(ABOUT, bundle(""))
+    main = main_file.build(ABOUT, bundle(""))
     packed = payload.archive(bundle("x"), main)
     assert packed == payload.archive(bundle("x"), main)
     found = unzipped({"contents": b64encode(packed.contents), "checksum": packed.checksum})
@@ -189,14 +189,14 @@ def test_equal_bundles_make_equal_archives_of_relative_paths_and_modes() -> None
 
 def test_uploaded_document_names_its_target_nginx() -> None:
     wanted = bundle("x")
-    main = main_file.make(ABOUT, wanted)
+    main = main_file.build(ABOUT, wanted)
     sent = payload.document(wanted, payload.archive(wanted, main), main, ABOUT)
-    assert main_file.described(payload.beginning(sent)) == ABOUT
+    assert main_file.read_description(payload.uploaded_head(sent)) == ABOUT
 
 
 @pytest.mark.parametrize("uploaded", [b"", b"{}", b"[", b'{"zconfig":{"contents":"AAAA"}}'])
 def test_an_upload_that_cannot_be_read_says_nothing(uploaded: bytes) -> None:
-    assert payload.beginning(uploaded) == ""
+    assert payload.uploaded_head(uploaded) == ""
 
 
 async def test_a_bundle_arrives_with_a_main_file_and_is_confirmed(

@@ -41,7 +41,9 @@ class Plane:
     async def answer(self, name: str, error: str = "") -> str:
         """Let an instance answer its next request. Return the requested version."""
         request = await self.request(name)
-        self.fleet.receive(Identity(GATEWAY, name), session.Answer(request.correlation, error))
+        self.fleet.receive(
+            Identity(GATEWAY, name), session.ApplyResponse(request.correlation, error)
+        )
         return request.version
 
     async def idle(self, name: str) -> bool:
@@ -117,7 +119,7 @@ async def test_rejection_is_reported_with_its_version_after_another_was_publishe
     plane.connect("pod")
     request = await plane.request("pod")
     plane.fleet.publish(GATEWAY, MENDED)
-    answer = session.Answer(request.correlation, "nginx: [emerg] bad", rejected=True)
+    answer = session.ApplyResponse(request.correlation, "nginx: [emerg] bad", rejected=True)
     plane.fleet.receive(Identity(GATEWAY, "pod"), answer)
     (instance,) = plane.fleet.report(GATEWAY).instances
     assert (instance.rejected_version, instance.rejection) == (BAD.version, "nginx: [emerg] bad")

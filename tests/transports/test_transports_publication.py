@@ -145,7 +145,7 @@ async def test_reports_come_only_when_something_changed_and_only_of_listening_in
     assert [(each.desired, each.confirmed) for each in told.instances] == [(wanted.version, "")]
     fleet.receive(identity, session.Register("id", "nginx/1.31.3"))
     assert fleet.report("ns/gw") is told
-    fleet.receive(identity, session.Answer(asked.correlation))
+    fleet.receive(identity, session.ApplyResponse(asked.correlation))
     assert (len(reports), fleet.report("ns/gw").programmed) == (3, True)
     fleet.close(stream)
     assert (len(reports), fleet.report("ns/gw").instances) == (4, ())

@@ -55,7 +55,7 @@ class Expectation(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-class Answer(msgspec.Struct, frozen=True):
+class DemoResponse(msgspec.Struct, frozen=True):
     """Response to a request of the demo."""
 
     status: int
@@ -135,7 +135,7 @@ async def _show(
     if stop.is_set():
         return False
     right = await _requests(address, state)
-    _tell(state, address)
+    _print_addresses(state, address)
     if not once:
         console.print("Serving. Ctrl-C ends it.")
         await stop.wait()
@@ -299,7 +299,7 @@ async def _session(address: str, state: State) -> AsyncIterator[aiohttp.ClientSe
         yield session
 
 
-async def _send(session: aiohttp.ClientSession, expectation: Expectation) -> Answer:
+async def _send(session: aiohttp.ClientSession, expectation: Expectation) -> DemoResponse:
     started = time.perf_counter()
     async with session.request(
         expectation.method,
@@ -308,7 +308,7 @@ async def _send(session: aiohttp.ClientSession, expectation: Expectation) -> Ans
         allow_redirects=False,
     ) as response:
         await response.read()
-        return Answer(
+        return DemoResponse(
             status=response.status,
             backend=response.headers.get("X-Backend", ""),
             location=response.headers.get("Location", ""),
@@ -366,7 +366,7 @@ async def _split(session: aiohttp.ClientSession) -> tuple[Counter[str], float, b
     return shares, mean, sound and sum(shares.values()) == SPLIT
 
 
-def _tell(state: State, address: str) -> None:
+def _print_addresses(state: State, address: str) -> None:
     lines = (
         f"Gateway cafe/cafe     {address} (HTTP {HTTP}, HTTPS {HTTPS})",
         f"kubeconfig            {state.kubeconfig}",

@@ -10,7 +10,7 @@ from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.identity.users import SYSTEM, User
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.write_request import Options, WriteRequest
+from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.data_planes import check_write
 from gatehouse.apiserver.rbac.rules import EVERYTHING, GROUP
@@ -27,7 +27,7 @@ PLAIN: Object = {"metadata": {"name": "x", "labels": {"app.kubernetes.io/managed
 def call(user: User, plural: str = "deployments", subresource: str = "") -> WriteRequest:
     served = Registry(KINDS).stored("apps", plural)
     assert served is not None
-    options = Options(validation="Ignore", manager="gatehouse")
+    options = WriteOptions(validation="Ignore", manager="gatehouse")
     return WriteRequest(served, "ns", "x", subresource, options, user)
 
 

@@ -20,7 +20,7 @@ from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.metrics import host_metrics
 from gatehouse.controller.metrics import collector_registry
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.nginx_plus import Server, seconds
+from gatehouse.dataplane.nginx_plus import Server, parse_seconds
 from gatehouse.runtime.health import HealthServer
 from gatehouse.standalone.free_ports import free_port
 from transports.nginx_plus.test_load_balancers_faults import fleet, held, until
@@ -183,11 +183,11 @@ def test_draining_uses_the_field_of_the_context(context: str, says: Server) -> N
     ("text", "value"), [("10s", 10), ("1m", 60), ("1h30m", 5400), ("500ms", 0.5), ("7", 7)]
 )
 def test_times_are_read_as_nginx_writes_them(text: str, value: float) -> None:
-    assert seconds(text) == value
+    assert parse_seconds(text) == value
 
 
 def test_invalid_time_equals_nothing() -> None:
-    assert seconds("soon") != seconds("soon")
+    assert parse_seconds("soon") != parse_seconds("soon")
 
 
 async def test_host_that_keeps_other_values_is_reported() -> None:

@@ -20,7 +20,7 @@ class Session:
         self.publication = SnapshotCache()
         self.envoy = Envoy()
         self.refusable: set[str] = set()
-        self.envoy.broken_by_refusal = self.refusable.__contains__
+        self.envoy.broken_by_rejection = self.refusable.__contains__
         self.connect()
 
     def connect(self) -> None:
@@ -88,7 +88,7 @@ def test_whatever_happens_the_client_ends_with_what_is_published(steps: list[obj
     session.finish()
     conversation = session.dialogue.conversation
     assert conversation.confirmed == last.version
-    check(session.envoy, last, [each.resource for each in conversation.refused()])
+    check(session.envoy, last, [each.resource for each in conversation.rejected_resources()])
     assert session.envoy.faults == []
     assert session.envoy.waits == 0
 

@@ -89,7 +89,7 @@ def test_companions_end_with_what_is_described_and_refusals_are_known(steps: lis
     assert {name: each.body for name, each in chain.does.items() if name in good} == good
     assert chain.does.keys() <= wanted.keys()
     assert chain.server is not None
-    refused = [each.resource for each in chain.server.conversation.refused()]
+    refused = [each.resource for each in chain.server.conversation.rejected_resources()]
     assert {each.key for each in refused if each.type_url == SIDECAR_CONFIG} == {
         each.key for each in wanted.values() if each.body == b"bad"
     }

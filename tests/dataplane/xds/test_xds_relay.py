@@ -76,7 +76,7 @@ def test_relay_requests_resource_again_when_envoy_rejects_cached_version() -> No
     chain.connect_relay()
     chain.finish()
     assert chain.server is not None
-    assert [each.resource for each in chain.server.conversation.refused()] == [BAD]
+    assert [each.resource for each in chain.server.conversation.rejected_resources()] == [BAD]
     assert chain.kept == ResourceSet()
 
 

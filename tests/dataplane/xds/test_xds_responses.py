@@ -58,13 +58,11 @@ class Client:
 
     def refuse(self, message: str, **reasons: str) -> None:
         assert self.last is not None
-        refusal = Nack(message, reasons)
-        self.conversation.receive(
-            Request(self.last.type_url, nonce=self.last.nonce, refusal=refusal)
-        )
+        nack = Nack(message, reasons)
+        self.conversation.receive(Request(self.last.type_url, nonce=self.last.nonce, nack=nack))
 
     def reasons(self) -> dict[str, str]:
-        return {each.resource.name: each.reason for each in self.conversation.refused()}
+        return {each.resource.name: each.reason for each in self.conversation.rejected_resources()}
 
 
 def test_a_first_request_without_names_asks_for_everything() -> None:
@@ -349,7 +347,7 @@ def test_a_refusal_without_names_is_narrowed_down_by_halves() -> None:
     assert asked < 50
     subscription = client.conversation.subscription(CLUSTER)
     assert subscription is not None
-    assert len(subscription.known) == 998
+    assert len(subscription.client_versions) == 998
 
 
 def test_a_relay_that_tells_reasons_has_applied_all_else() -> None:
@@ -394,8 +392,8 @@ def test_a_reason_never_quotes_a_secret() -> None:
 
 
 def test_a_refusal_with_reasons_reads_as_it_was_written() -> None:
-    refusal = Nack("a: one\nb: two", {"a": "one", "b": "two"})
-    assert delta.refusal_of(delta.status_of(refusal)) == refusal
+    nack = Nack("a: one\nb: two", {"a": "one", "b": "two"})
+    assert delta.nack_of(delta.status_of(nack)) == nack
 
 
 def test_a_response_is_what_the_library_would_write() -> None:
@@ -490,7 +488,7 @@ def test_full_state_type_repeats_accepted_version_of_rejected_resource() -> None
     assert client.hears() == [b"one", b"three"]
     client.ask(CLUSTER)
     assert client.hears() == []
-    assert [each.resource for each in client.dialogue.conversation.refused()] == [A2]
+    assert [each.resource for each in client.dialogue.conversation.rejected_resources()] == [A2]
 
 
 def test_full_state_type_drops_names_missing_from_request() -> None:

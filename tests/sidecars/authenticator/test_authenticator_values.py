@@ -75,7 +75,7 @@ def test_cookies_hold_what_they_are_given_or_say_that_they_cannot(text: str) -> 
     assert all(len(value) <= cookies.MAX_COOKIE_BYTES for _, value in parts)
     header = "; ".join(["a=b", *(f"{name}={value}" for name, value in parts), "S_9=x"])
     assert cookies.joined("S", cookies.parse(header)) == text
-    assert cookies.others(header, "S") == "a=b"
+    assert cookies.without_session(header, "S") == "a=b"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_longer_session_leaves_nothing_to_a_shorter_one() -> None:
     ],
 )
 def test_backends_get_the_other_cookies(header: str, left: str) -> None:
-    assert cookies.others(header, "S") == left
+    assert cookies.without_session(header, "S") == left
 
 
 @pytest.mark.parametrize(

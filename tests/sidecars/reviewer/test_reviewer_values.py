@@ -18,9 +18,9 @@ from gatehouse.sidecars.reviewer.cache import CacheTTLs, TTLCache
 from gatehouse.sidecars.reviewer.caching_reviewer import CachingReviewer
 from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
 from gatehouse.sidecars.reviewer.impersonation import Permission
-from gatehouse.sidecars.reviewer.review_client import Upstream
+from gatehouse.sidecars.reviewer.review_client import ReviewClient
 from gatehouse.sidecars.reviewer.reviews import InvalidReviewError, Verdict
-from gatehouse.sidecars.reviewer.user_headers import MalformedError, User
+from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError, User
 
 _TEXT = st.text(st.characters(codec="utf-8"), min_size=1)
 
@@ -61,7 +61,7 @@ def test_a_user_is_read_as_it_was_written(user: User) -> None:
     ],
 )
 def test_users_that_cannot_be_read(headers: dict[str, str], said: str) -> None:
-    with pytest.raises(MalformedError) as found:
+    with pytest.raises(MalformedHeaderError) as found:
         user_headers.user(headers, "x-")
     assert str(found.value) == said
 
@@ -73,13 +73,13 @@ def test_a_key_may_come_more_than_once() -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "1e9", "1_0", "1s", "٣", "1" * 10])
 def test_durations_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(MalformedError, match="x-good-for"):
-        user_headers.seconds({"x-good-for": text}, "x-good-for")
+    with pytest.raises(MalformedHeaderError, match="x-good-for"):
+        user_headers.parse_seconds({"x-good-for": text}, "x-good-for")
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a b", "a\n", "a/b", "a" * 254])
 def test_clusters_that_cannot_be_named(name: str) -> None:
-    with pytest.raises(MalformedError, match="x-cluster"):
+    with pytest.raises(MalformedHeaderError, match="x-cluster"):
         user_headers.cluster({"x-cluster": name})
 
 
@@ -169,7 +169,7 @@ def test_everything_that_is_wanted_is_needed_once() -> None:
 
 def test_too_much_is_not_asked_about() -> None:
     groups = tuple(map(str, range(impersonation.MAX_PERMISSIONS)))
-    with pytest.raises(MalformedError, match="1001 permissions needed"):
+    with pytest.raises(MalformedHeaderError, match="1001 permissions needed"):
         impersonation.permissions(User("bob", groups=groups))
 
 
@@ -349,7 +349,7 @@ async def test_turns_are_taken_cluster_by_cluster() -> None:
 Answer = TypeVar("Answer")
 
 
-class Changing(Upstream):
+class Changing(ReviewClient):
     """A cluster that says one thing after the other."""
 
     def __init__(self, *said: bytes) -> None:

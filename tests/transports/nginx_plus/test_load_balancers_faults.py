@@ -35,13 +35,13 @@ async def test_host_gets_the_newest_version_after_hours_of_retries_per_minute() 
     worker = Worker(host, reports.append, clock, lambda: JITTER)
     task = asyncio.create_task(worker.run())
     try:
-        worker.want(holdings({WEB: [A]}))
+        worker.set_desired(holdings({WEB: [A]}))
         hours = 4 * 3600
         for second in range(0, hours, 10):
             await until(lambda: any(each > clock.now() for each in clock.waiting))
             await clock.move(10)
             if second == 3600:
-                worker.want(holdings({WEB: [B]}))
+                worker.set_desired(holdings({WEB: [B]}))
         await until(lambda: bool(clock.waiting))
         attempts = worker.calls["GET", "none"]
         # Six to get to a minute, and then one each 60.5 s, seen at steps of 10 s.
@@ -70,7 +70,7 @@ async def test_slow_host_times_out_and_is_retried() -> None:
         host.fake.faults.append(Fault("POST", "*", delay=60.0))
         made = holdings({WEB: [A]})
         made.timeout = 0.2
-        worker.want(made)
+        worker.set_desired(made)
         await asyncio.sleep(0)
         await host.pass_(JITTER)
         assert host.reports[-1].error == "no response within 0.2 s"
@@ -97,7 +97,7 @@ async def test_endless_response_does_not_fill_memory(monkeypatch: pytest.MonkeyP
     worker = Worker(ir.Host(f"http://127.0.0.1:{port}/api"), reports.append, RealClock(), lambda: 0)
     task = asyncio.create_task(worker.run())
     try:
-        worker.want(holdings({WEB: [A]}))
+        worker.set_desired(holdings({WEB: [A]}))
         await until(lambda: bool(reports) and reports[-1].error != "")
         assert reports[-1].error == "200: response is larger than 1 MiB"
         assert sent < 64 << 20
@@ -161,7 +161,7 @@ async def test_unknown_hostname_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", look)
-    host = client.Client(ir.Host("http://nobody.example:9000/api"), 5.0)
+    host = client.PlusClient(ir.Host("http://nobody.example:9000/api"), 5.0)
     try:
         with pytest.raises(client.PlusError) as refused:
             await host.negotiate()

@@ -9,7 +9,7 @@ import pytest
 from fakes.hosts import JITTER, Host, holdings, hosted, plus
 from fakes.nginx_plus import Fault, Upstream
 from gatehouse.dataplane.nginx_plus import Server
-from gatehouse.transports.nginx_plus.client import Client
+from gatehouse.transports.nginx_plus.client import PlusClient
 
 WEB = "http/web"
 A, B, C = "10.0.0.1:30080", "10.0.0.2:30080", "10.0.0.3:30080"
@@ -70,7 +70,7 @@ async def test_changes_are_debounced_and_the_last_one_wins() -> None:
         await host.want({WEB: [A]})
         host.calls()
         for servers in ([A, B], [B], [A, C]):
-            host.worker.want(holdings({WEB: list(servers)}))
+            host.worker.set_desired(holdings({WEB: list(servers)}))
         await host.pass_(JITTER)
         assert host.held(WEB) == [A, C]
         assert host.calls() == [f"POST {SERVERS}"]
@@ -271,7 +271,7 @@ async def test_permanently_failing_upstream_does_not_block_others(fault: Fault, 
 async def test_unexpected_exception_does_not_end_the_worker(monkeypatch: Any) -> None:
     async with hosted(plus(WEB)) as host:
         with monkeypatch.context() as broken:
-            broken.setattr(Client, "servers", lambda *_: dict[str, Any]()["what"])
+            broken.setattr(PlusClient, "servers", lambda *_: dict[str, Any]()["what"])
             await host.want({WEB: [A]})
         assert "KeyError" in host.reports[-1].error
         await host.pass_(2 + JITTER)

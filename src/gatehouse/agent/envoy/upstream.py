@@ -23,7 +23,7 @@ METHOD = f"/envoy.service.discovery.v3.AggregatedDiscoveryService/{delta.METHOD}
 BACKOFF = Backoff(first=0.25, max_seconds=10.0)
 
 
-class Upstream:
+class ControlPlaneStream:
     """Keeps one stream to the control plane. `wake` is called after each response."""
 
     def __init__(self, options: Options, relay: Relay, wake: Callable[[], None]) -> None:

@@ -48,7 +48,7 @@ class Stager:
         self._revisions = revisions
         self._workers, self._shutdown, self._strict = workers, shutdown, strict
 
-    def make(self, manifest: Manifest, seeds: Mapping[str, Endpoints], nameserver: int) -> int:
+    def stage(self, manifest: Manifest, seeds: Mapping[str, Endpoints], nameserver: int) -> int:
         """Create a revision from stored contents and return its number. Raises OSError."""
         text = main_conf.render(
             self._binary,

@@ -20,7 +20,7 @@ log = structlog.get_logger("gatehouse.envoys")
 Dialogue = delta.DeltaStream | sotw.SotwStream
 
 
-class Stream:
+class AdsStream:
     """The stream of one instance."""
 
     def __init__(self, identity: Identity, dialogue: Dialogue) -> None:
@@ -43,7 +43,7 @@ class Stream:
 class _DataPlane:
     def __init__(self) -> None:
         self.publication = SnapshotCache()
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, AdsStream] = {}
         """The newest stream of each instance."""
         self.open_streams: Counter[str] = Counter()
         """Number of open streams of each instance, including older ones."""
@@ -51,7 +51,7 @@ class _DataPlane:
         """The last report, until it changes; there may be thousands of instances."""
 
 
-class Fleet:
+class EnvoyFleet:
     """Updates the snapshot of every stream, and reports the state of each instance."""
 
     def __init__(self, on_report: Callable[[str], None]) -> None:
@@ -88,7 +88,9 @@ class Fleet:
             )
         return plane.cached_report
 
-    def open(self, identity: Identity, make: Callable[[SnapshotCache], Dialogue]) -> Stream | None:
+    def open(
+        self, identity: Identity, make: Callable[[SnapshotCache], Dialogue]
+    ) -> AdsStream | None:
         """Open a stream for ``identity`` and end an older one of the same instance.
 
         Return None if too many streams are still open.
@@ -97,7 +99,7 @@ class Fleet:
         if plane.open_streams[identity.instance] >= STREAMS_MAX:
             return None
         plane.open_streams[identity.instance] += 1
-        stream = Stream(identity, make(plane.publication))
+        stream = AdsStream(identity, make(plane.publication))
         older = plane.streams.pop(identity.instance, None)
         if older is not None:
             older.end()
@@ -106,7 +108,7 @@ class Fleet:
         self._report(identity.gateway)
         return stream
 
-    def close(self, stream: Stream) -> None:
+    def close(self, stream: AdsStream) -> None:
         """Process the end of ``stream``."""
         identity = stream.identity
         plane = self._gateways[identity.gateway]
@@ -119,7 +121,7 @@ class Fleet:
             self._report(identity.gateway)
         self._remove_if_idle(identity.gateway)
 
-    def update_report(self, stream: Stream) -> None:
+    def update_report(self, stream: AdsStream) -> None:
         """Update the report of the instance."""
         report = _instance_report(stream)
         if report != stream.report:
@@ -154,11 +156,11 @@ class Fleet:
         self._on_report(gateway)
 
 
-def _instance_report(stream: Stream) -> InstanceReport:
+def _instance_report(stream: AdsStream) -> InstanceReport:
     session = stream.dialogue.conversation
     rejections: set[Rejection] = set()
     without_origin: list[str] = []
-    for each in session.refused():
+    for each in session.rejected_resources():
         if each.resource.origins:
             rejections.add(Rejection(each.resource.origins, each.reason))
         else:

@@ -13,7 +13,7 @@ from gatehouse.dataplane.xds import delta, sotw
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.runtime.deadline import DeadlineWaiter
 from gatehouse.transports.agents.call_auth import CallAuthorizer, Context, abort, cancel_at_expiry
-from gatehouse.transports.xds.fleet import Dialogue, Fleet, Stream
+from gatehouse.transports.xds.fleet import AdsStream, Dialogue, EnvoyFleet
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
@@ -21,7 +21,7 @@ SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 class Services:
     """AggregatedDiscoveryService."""
 
-    def __init__(self, fleet: Fleet, callers: CallAuthorizer) -> None:
+    def __init__(self, fleet: EnvoyFleet, callers: CallAuthorizer) -> None:
         self._fleet = fleet
         self._callers = callers
 
@@ -77,7 +77,7 @@ class Services:
                 task.cancel()
             await asyncio.gather(reading, writing, return_exceptions=True)
 
-    async def _write(self, stream: Stream, context: Context) -> None:
+    async def _write(self, stream: AdsStream, context: Context) -> None:
         session, waiter = stream.dialogue.conversation, DeadlineWaiter()
         while True:
             stream.woken.clear()
@@ -89,7 +89,7 @@ class Services:
                 session.on_deadline()
 
 
-async def _read(stream: Stream, requests: AsyncIterator[Any]) -> None:
+async def _read(stream: AdsStream, requests: AsyncIterator[Any]) -> None:
     async for message in requests:
         if message.HasField("node"):
             stream.node = delta.node_info(message.node)

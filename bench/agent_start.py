@@ -117,9 +117,9 @@ class ControlPlane:
 
 def resident(pid: int) -> float:
     """Return resident memory in MB (10^6 bytes)."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return round(int(found[1]) * 1024 / 1e6, 1)
+    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert match is not None
+    return round(int(match[1]) * 1024 / 1e6, 1)
 
 
 def processor(pid: int) -> float:
@@ -134,7 +134,7 @@ async def measure(starts: int, applies: int, rest: float) -> dict[str, Any]:
     plane = ControlPlane(directory)
     await plane.start()
     port, health = free_port(), free_port()
-    took, spent, found = [], [], dict[str, Any]()
+    took, spent, result = [], [], dict[str, Any]()
     for number in range(starts):
         begun = time.perf_counter()
         async with plane.agent(health) as process:
@@ -142,22 +142,22 @@ async def measure(starts: int, applies: int, rest: float) -> dict[str, Any]:
             spent.append(processor(process.pid))
             if number == starts - 1:
                 await asyncio.sleep(5)
-                found["rss_mb_at_rest"] = resident(process.pid)
+                result["rss_mb_at_rest"] = resident(process.pid)
                 before = processor(process.pid)
                 await asyncio.sleep(rest)
-                found["cpu_s_at_rest"] = round(processor(process.pid) - before, 2)
+                result["cpu_s_at_rest"] = round(processor(process.pid) - before, 2)
                 begun = time.perf_counter()
                 for change in range(1, applies + 1):
                     await plane.programmed(bundle(port, change))
-                found["s_per_apply"] = round((time.perf_counter() - begun) / applies, 3)
-                found["rss_mb_after_applies"] = resident(process.pid)
+                result["s_per_apply"] = round((time.perf_counter() - begun) / applies, 3)
+                result["rss_mb_after_applies"] = resident(process.pid)
         await plane.until(lambda report: not report.instances)
-    found["start_s_p50"] = round(statistics.median(took), 2)
-    found["start_s_max"] = round(max(took), 2)
-    found["start_cpu_s_p50"] = round(statistics.median(spent), 2)
+    result["start_s_p50"] = round(statistics.median(took), 2)
+    result["start_s_max"] = round(max(took), 2)
+    result["start_cpu_s_p50"] = round(statistics.median(spent), 2)
     await plane.server.stop(0)
     shutil.rmtree(directory)
-    return found
+    return result
 
 
 def main() -> None:

@@ -53,8 +53,8 @@ class Process:
         raw = await self._from.readline()
         if not raw:
             raise EOFError(f"{self._process.pid} ended")
-        found: Object = json.loads(raw)
-        return found
+        document: Object = json.loads(raw)
+        return document
 
     def ask(self) -> None:
         """Send it a line."""

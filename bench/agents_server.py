@@ -69,15 +69,15 @@ def _class() -> Object:
 
 
 def _gateway(number: int) -> Object:
-    found = propagation.gateway()
-    found["metadata"].update(name=f"g{number}", uid=f"u-{number}")
-    return found
+    gateway = propagation.gateway()
+    gateway["metadata"].update(name=f"g{number}", uid=f"u-{number}")
+    return gateway
 
 
 def _route(gateway: int, number: int, value: str = "0") -> Object:
     name = f"g{gateway}-r{number}"
-    found = propagation.route(name, number % 10)
-    spec = found["spec"]
+    route = propagation.route(name, number % 10)
+    spec = route["spec"]
     spec["parentRefs"] = [
         {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": f"g{gateway}"}
     ]
@@ -85,7 +85,7 @@ def _route(gateway: int, number: int, value: str = "0") -> Object:
     (rule,) = spec["rules"]
     rule["filters"] = [{"type": "ResponseHeaderModifier", "responseHeaderModifier": edit}]
     rule["backendRefs"][0].update(group="", kind="Service", weight=1)
-    return found
+    return route
 
 
 class Plane:
@@ -143,9 +143,9 @@ def say(**what: object) -> None:
 async def _look(plane: Plane) -> None:
     last = None
     while True:
-        found = plane.counts()
-        if found != last:
-            connected, confirmed, version = last = found
+        counts = plane.counts()
+        if counts != last:
+            connected, confirmed, version = last = counts
             say(at=time.monotonic(), connected=connected, confirmed=confirmed, version=version)
         await asyncio.sleep(LOOK_SECONDS)
 

@@ -84,10 +84,10 @@ class Bench:
 
     def everything(self, backend: tuple[str, int]) -> list[Resource]:
         """Return the initial resources."""
-        found = [listener("http", self.port, "http"), self.routes()]
+        result = [listener("http", self.port, "http"), self.routes()]
         for name in self.hosts.values():
-            found += [cluster(name), endpoints(name, backend)]
-        return found
+            result += [cluster(name), endpoints(name, backend)]
+        return result
 
     def routes(self) -> Resource:
         """Return all virtual hosts."""

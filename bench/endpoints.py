@@ -172,8 +172,8 @@ async def run(counts: list[int], samples: int, pool: str) -> None:
                 have = count
                 await until(session, gateway, count - 1, common.BACKENDS[0])
                 await asyncio.sleep(15)
-                found = await measure(services, session, gateway, state, count, samples)
-                print(json.dumps(found), flush=True)
+                measurement = await measure(services, session, gateway, state, count, samples)
+                print(json.dumps(measurement), flush=True)
             await client.__aexit__(None, None, None)
     except BaseException:
         print((state / "up.log").read_text()[-4000:], file=sys.stderr)

@@ -31,12 +31,12 @@ HELD = 50, 250
 
 async def counted(gateways: int, directory: Path) -> dict[str, int]:
     """Return the steps of each change among this number of Gateways."""
-    estate, found = Estate(Authority(directory)), {}
+    estate, result = Estate(Authority(directory)), {}
     async with estate.running(gateways):
         for kind in (NGINX, ENVOY):
             for what, _, change in changes(estate, kind):
-                found[f"{what}, {kind}"] = await estate.steps_of(change)
-    return found
+                result[f"{what}, {kind}"] = await estate.steps_of(change)
+    return result
 
 
 async def held(gateways: int, directory: Path) -> int:
@@ -44,9 +44,9 @@ async def held(gateways: int, directory: Path) -> int:
     estate = Estate(Authority(directory))
     tracemalloc.start()
     async with estate.running(gateways):
-        found = tracemalloc.get_traced_memory()[0]
+        result = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    return found
+    return result
 
 
 def main() -> None:

@@ -58,21 +58,21 @@ class Proxy:
 
     def cpu(self) -> float:
         """Seconds of CPU time so far."""
-        found = 0
+        result = 0
         for pid in self.pids():
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                found += int(words[11]) + int(words[12])
-        return found / os.sysconf("SC_CLK_TCK")
+                result += int(words[11]) + int(words[12])
+        return result / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> float:
         """Megabytes that are its own."""
-        found = 0
+        result = 0
         for pid in self.pids():
             with contextlib.suppress(OSError):
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-                found += sum(map(int, re.findall(r"^Pss: +(\d+)", rollup, re.M)))
-        return found / 1024
+                result += sum(map(int, re.findall(r"^Pss: +(\d+)", rollup, re.M)))
+        return result / 1024
 
 
 def name(number: int) -> str:
@@ -216,9 +216,9 @@ async def by_gatehouse(directory: Path, count: int) -> AsyncIterator[Proxy]:
             number, before = int(re.findall(r"\d+", host)[0]), counting.bytes
             begun = time.perf_counter()
             world.engine.commit(world.server(number))
-            found = world.generate().resources
+            resources = world.generate().resources
             passed = time.perf_counter() - begun
-            plane.publish(found)
+            plane.publish(resources)
             await served(host)
             return f"{counting.bytes - before} bytes; the pass {passed * 1000:.1f} ms"
 
@@ -333,7 +333,7 @@ async def one(kind: str, count: int, rounds: int) -> tuple[str, float]:
             await served(name(count - 1))
             start, memory = time.perf_counter() - begun, proxy.memory()
             await measure(proxy, count)
-            found = [await measure(proxy, count) for _ in range(rounds)]
+            result = [await measure(proxy, count) for _ in range(rounds)]
             added = []
             for number in range(5):
                 # A proxy that has just been reloaded may still be busy with that.
@@ -341,7 +341,7 @@ async def one(kind: str, count: int, rounds: int) -> tuple[str, float]:
                 begun = time.perf_counter()
                 said = await proxy.add(name(count + number))
                 added.append((time.perf_counter() - begun) * 1000)
-            middle = [statistics.median(each) for each in zip(*found, strict=True)]
+            middle = [statistics.median(each) for each in zip(*result, strict=True)]
             row = (
                 f"| {kind} | {count:,} | {middle[0]:.0f} | {middle[1]:.0f} | {middle[2]:.0f} |"
                 f" {middle[3]:.2f} | {start:.2f} | {memory:.0f} |"

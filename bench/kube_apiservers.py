@@ -90,8 +90,8 @@ def policies(count: int) -> tuple[ir.Policy, ...]:
 
 def plain(resources: ResourceSet) -> ResourceSet:
     """Remove the filters of Gatehouse from the listener, which leaves a plain Envoy."""
-    found = resources.by_type[LISTENER][f"tcp/{PORT}"]
-    listener = listener_pb2.Listener.FromString(found.body)
+    result = resources.by_type[LISTENER][f"tcp/{PORT}"]
+    listener = listener_pb2.Listener.FromString(result.body)
     for chain in listener.filter_chains:
         held = chain.filters[0].typed_config
         manager = manager_pb2.HttpConnectionManager.FromString(held.value)
@@ -111,7 +111,7 @@ def plain(resources: ResourceSet) -> ResourceSet:
         manager.route_config.CopyFrom(routes)
         held.Pack(manager)
     body = listener.SerializeToString(deterministic=True)
-    return resources.changed([Resource.make(LISTENER, found.name, body)])
+    return resources.changed([Resource.make(LISTENER, result.name, body)])
 
 
 @contextlib.asynccontextmanager
@@ -240,7 +240,7 @@ async def load(
 
 async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
     """Run every row in every round, one after the other, so that noise is everybody's."""
-    found: dict[str, list[Run]] = {}
+    result: dict[str, list[Run]] = {}
     async with contextlib.AsyncExitStack() as stack:
         world = await stack.enter_async_context(kube_serving.world())
         nginx = await stack.enter_async_context(answering(world))
@@ -282,7 +282,7 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
             else:
                 raise SystemExit(f"{name}: nothing was answered in {options.seconds} s")
             micros = (kube_clients.spent(process) - before) * 1e6 / count
-            found.setdefault(name, []).append(Run(count / options.seconds, micros, slow))
+            result.setdefault(name, []).append(Run(count / options.seconds, micros, slow))
             line = f"{name:28}{count / options.seconds:10.0f}/s{micros:8.1f} us{slow:8.1f} ms"
             print(line, flush=True)
 
@@ -305,7 +305,7 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
                     name = "token that is asked about"
                     await row(name, PORT, world.served.address, secure, *forgotten)
         await clients(options, world, server)
-    return found
+    return result
 
 
 async def clients(
@@ -333,10 +333,10 @@ def main() -> None:
     parser.add_argument("--watches", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--objects", type=int, default=500)
-    found = asyncio.run(measure(parser.parse_args()))
+    result = asyncio.run(measure(parser.parse_args()))
     print("\nmost requests, least CPU of Envoy for one, held against Envoy without us, least p99")
-    for name, runs in found.items():
-        base = found["plain, certificate" if "certificate" in name else "plain"]
+    for name, runs in result.items():
+        base = result["plain, certificate" if "certificate" in name else "plain"]
         # What else runs on the machine only ever adds to a measurement.
         micros = min(each.micros for each in runs)
         ratio = micros / min(each.micros for each in base)

@@ -253,14 +253,14 @@ class Bench:
                 file.seek(since.get(path, 0))
                 for line in file:
                     with contextlib.suppress(json.JSONDecodeError):
-                        found = json.loads(line)
-                        if isinstance(found, dict):
-                            yield found
+                        document = json.loads(line)
+                        if isinstance(document, dict):
+                            yield document
 
     def memory(self) -> Object:
         """Return the resident megabytes of each part."""
-        found = {part: propagation.Usage(part, self.state).read()[1] for part in PARTS}
-        return {part: round(bytes_ / 1e6) for part, bytes_ in found.items()}
+        result = {part: propagation.Usage(part, self.state).read()[1] for part in PARTS}
+        return {part: round(bytes_ / 1e6) for part, bytes_ in result.items()}
 
 
 def breakdown(lines: list[Object], p50: float) -> Object:
@@ -269,8 +269,8 @@ def breakdown(lines: list[Object], p50: float) -> Object:
     applies = [line["seconds"] for line in lines if line.get("event") == "configuration applied"]
 
     def step(*names: str) -> float:
-        found = [sum(float(each.get(name, 0)) for name in names) for each in applies]
-        return statistics.median(found)
+        result = [sum(float(each.get(name, 0)) for name in names) for each in applies]
+        return statistics.median(result)
 
     # Reports alone make passes too, which compile nothing.
     slow = sorted(compiles)[-len(applies) :]

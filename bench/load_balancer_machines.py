@@ -69,10 +69,10 @@ class Machines:
         """Wait until all serve another version than ``before``; gives it, as statuses have it."""
         async with asyncio.timeout(900):
             while True:
-                found = await self._client.get(
+                balancer = await self._client.get(
                     resources.EXTERNAL_LOAD_BALANCERS, NAME, plus.NAMESPACE
                 )
-                said = found.get("status") or {}
+                said = balancer.get("status") or {}
                 version, count = said.get("version", ""), len(self.agents)
                 if version not in ("", before) and said["readyHosts"] == f"{count}/{count}":
                     return str(version)

@@ -173,12 +173,12 @@ async def arrived(serving: list[Serving], nodes: set[int]) -> dict[str, Any]:
 
 async def join(client: Client, number: int) -> None:
     """Make a Node that is ready."""
-    made = await client.create(resources.NODES, {"metadata": {"name": f"n{number:04}"}})
+    node = await client.create(resources.NODES, {"metadata": {"name": f"n{number:04}"}})
     status = {
         "conditions": [{"type": "Ready", "status": "True"}],
         "addresses": [{"type": "InternalIP", "address": address(number)}],
     }
-    await client.update_status(resources.NODES, {**made, "status": status})
+    await client.update_status(resources.NODES, {**node, "status": status})
 
 
 async def leave(client: Client, number: int) -> None:
@@ -212,8 +212,8 @@ async def in_step(client: Client, hosts: int) -> None:
     async with asyncio.timeout(900):
         while True:
             with contextlib.suppress(Exception):
-                found = await client.get(resources.CONFIG_MAPS, "nlk-config-status", "nlk")
-                if json.loads(found["data"]["status"])["readyHosts"] == f"{hosts}/{hosts}":
+                config_map = await client.get(resources.CONFIG_MAPS, "nlk-config-status", "nlk")
+                if json.loads(config_map["data"]["status"])["readyHosts"] == f"{hosts}/{hosts}":
                     return
             await asyncio.sleep(0.5)
 
@@ -262,8 +262,8 @@ async def measure(
             await leave(client, number - STAY)
         await asyncio.sleep(1)
     ended = time.time()
-    found = await arrived(serving, nodes)
-    row = {"what": "churn", **round_.done(found), "after_the_last": round(found["at"] - ended, 2)}
+    result = await arrived(serving, nodes)
+    row = {"what": "churn", **round_.done(result), "after_the_last": round(result["at"] - ended, 2)}
     rows.append(row)
     print(json.dumps(row), flush=True)
     return rows

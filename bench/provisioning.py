@@ -152,9 +152,9 @@ class World:
 
     async def follow(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Begin to follow."""
-        found = (self._gateways, self._deployments, self._services)
-        tasks = [group.create_task(each.run()) for each in found]
-        for each in found:
+        result = (self._gateways, self._deployments, self._services)
+        tasks = [group.create_task(each.run()) for each in result]
+        for each in result:
             await each.synced.wait()
         return tasks
 
@@ -172,8 +172,8 @@ class World:
         return time.perf_counter() - began
 
     def _provisioned(self, name: str) -> bool:
-        found = self._gateways.objects.get(("default", name), {})
-        conditions = found.get("status", {}).get("conditions", ())
+        result = self._gateways.objects.get(("default", name), {})
+        conditions = result.get("status", {}).get("conditions", ())
         waiting = any("waiting for the data plane" in each["message"] for each in conditions)
         return waiting and ("default", f"{name}-{CLASS}") in self._deployments.objects
 
@@ -222,7 +222,7 @@ def other_labels(sample: int) -> dict[str, Any]:
 
 async def requests(installation: Installation) -> Counter[str]:
     """Return the requests that the API server has answered except watches, by verb."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     pair, ca = installation.state.pki.leaf(pki.ADMIN), installation.state.pki.ca().cert
     context = ssl.create_default_context(cafile=str(ca))
     context.load_cert_chain(pair.cert, pair.key)
@@ -237,8 +237,8 @@ async def requests(installation: Installation) -> Counter[str]:
             # What is refused is a kind that this server does not give, asked for now and then.
             asked = labels["resource"] and labels["code"] not in ("403", "404")
             if asked and labels["verb"] != "WATCH":
-                found[labels["verb"]] += int(float(match["value"]))
-    return found
+                counts[labels["verb"]] += int(float(match["value"]))
+    return counts
 
 
 async def measure(sizes: list[int], samples: int, directory: Path) -> None:

@@ -63,20 +63,20 @@ class Usage:
 
     def processes(self) -> list[Path]:
         """Return the processes of the part, as directories of /proc."""
-        found: list[Path] = []
+        result: list[Path] = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 command = (entry / "cmdline").read_text().split("\0")
                 told = " ".join(command) + (entry / "environ").read_text(errors="replace")
                 if self.word in command[:8] and str(self.state) in told:
-                    found.append(entry)
+                    result.append(entry)
                 elif self.word == "envoy" and command[0].endswith("/envoy"):
-                    found += [entry] if str(self.state) in told else []
+                    result += [entry] if str(self.state) in told else []
                 elif self.word == "nginx" and self._is_master(command[0]):
                     # NGINX's title overwrites its environment; its workers name no path at all.
                     children = (entry / "task" / entry.name / "children").read_text()
-                    found += [entry, *(Path("/proc") / pid for pid in children.split())]
-        return found
+                    result += [entry, *(Path("/proc") / pid for pid in children.split())]
+        return result
 
     def _is_master(self, title: str) -> bool:
         return title.startswith("nginx: master") and str(self.state) in title

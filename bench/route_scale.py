@@ -92,8 +92,8 @@ class Estate:
         """Wait until every route is accepted, and served."""
         async with asyncio.timeout(900):
             while True:
-                found = (await self.client.list(resources.HTTP_ROUTES)).items
-                if all(map(routing.accepted, found)):
+                routes = (await self.client.list(resources.HTTP_ROUTES)).items
+                if all(map(routing.accepted, routes)):
                     break
                 await asyncio.sleep(2)
         for name in self.namespaces:
@@ -209,18 +209,18 @@ def host(namespace: str, name: str) -> str:
 
 def route(namespace: str, name: str, backend: int) -> Object:
     """Return a route of the Gateway in another namespace."""
-    made = propagation.route(name, backend)
-    made["metadata"]["namespace"] = namespace
-    made["spec"]["parentRefs"] = [{"name": "bench", "namespace": propagation.NAMESPACE}]
-    made["spec"]["hostnames"] = [host(namespace, name)]
-    return made
+    manifest = propagation.route(name, backend)
+    manifest["metadata"]["namespace"] = namespace
+    manifest["spec"]["parentRefs"] = [{"name": "bench", "namespace": propagation.NAMESPACE}]
+    manifest["spec"]["hostnames"] = [host(namespace, name)]
+    return manifest
 
 
 def gateway(class_name: str) -> Object:
     """Return a Gateway that accepts routes of all namespaces."""
-    made = propagation.gateway(class_name)
-    made["spec"]["listeners"][0]["allowedRoutes"] = {"namespaces": {"from": "All"}}
-    return made
+    manifest = propagation.gateway(class_name)
+    manifest["spec"]["listeners"][0]["allowedRoutes"] = {"namespaces": {"from": "All"}}
+    return manifest
 
 
 def received(state: Path) -> int:
@@ -241,10 +241,10 @@ def received(state: Path) -> int:
 
     ports = {w[3].rpartition(":")[2] for w, line in sockets("-l") if of(line, "controller")}
     return sum(
-        int(found[1])
+        int(match[1])
         for words, line in sockets("-iO")
         if of(line, "agent") and words[4].rpartition(":")[2] in ports
-        if (found := re.search(r"bytes_received:(\d+)", line))
+        if (match := re.search(r"bytes_received:(\d+)", line))
     )
 
 
@@ -312,14 +312,14 @@ async def measure(class_name: str, options: argparse.Namespace) -> tuple[Object,
 
 async def run(options: argparse.Namespace) -> bool:
     """Measure each class; print them side by side; give whether nothing failed."""
-    found, good = {}, True
+    result, good = {}, True
     for class_name in options.classes.split(","):
-        found[class_name], fine = await measure(class_name, options)
+        result[class_name], fine = await measure(class_name, options)
         good &= fine
-        print(f"{class_name}: {found[class_name]}", file=sys.stderr, flush=True)
-    print(f"| | {' | '.join(found)} |\n| --- |{' ---: |' * len(found)}")
-    for row in dict.fromkeys(name for rows in found.values() for name in rows):
-        print(f"| {row} | {' | '.join(rows.get(row, '') for rows in found.values())} |")
+        print(f"{class_name}: {result[class_name]}", file=sys.stderr, flush=True)
+    print(f"| | {' | '.join(result)} |\n| --- |{' ---: |' * len(result)}")
+    for row in dict.fromkeys(name for rows in result.values() for name in rows):
+        print(f"| {row} | {' | '.join(rows.get(row, '') for rows in result.values())} |")
     return good
 
 

@@ -83,8 +83,8 @@ class Followed:
 
     async def run(self) -> None:
         """Follow the log until cancelled."""
-        found = await self._client.list(self._resource, NAMESPACE)
-        version = found.resource_version
+        result = await self._client.list(self._resource, NAMESPACE)
+        version = result.resource_version
         while True:
             stream = self._client.watch(self._resource, NAMESPACE, resource_version=version)
             async with contextlib.aclosing(stream) as events:
@@ -142,13 +142,13 @@ class Bench:
     async def counts(self) -> Counter[str]:
         """Return the status writes so far, by resource, and the reloads."""
         text = (await self._raw.request("GET", "/metrics")).decode()
-        found = Counter({name: int(float(n)) for name, n in _WRITES.findall(text)})
+        counts = Counter({name: int(float(n)) for name, n in _WRITES.findall(text)})
         url = f"http://{self.address}:{HEALTH_PORT}/metrics"
         async with self._session.get(url) as response:
-            said = re.search(r"agent_reloads_total\S* (\d+)", await response.text())
-        assert said is not None
-        found["reloads"] = int(said[1])
-        return found
+            match = re.search(r"agent_reloads_total\S* (\d+)", await response.text())
+        assert match is not None
+        counts["reloads"] = int(match[1])
+        return counts
 
     async def _all(self, work: Callable[[int], Any]) -> None:
         gate = asyncio.Semaphore(32)
@@ -190,14 +190,14 @@ class Bench:
 
     async def _attached(self, before: Counter[str], started: float, count: int) -> Object:
         done = time.perf_counter()
-        said = await self.gateways.until(lambda found: attached(found) == count, 300)
+        result = await self.gateways.until(lambda found: attached(found) == count, 300)
         routes = await self.routes.until(
             lambda found: len(found) == count and all(map(accepted, found.values())), 300
         )
         await asyncio.sleep(2)
         return {
             "requests took s": round(done - started, 2),
-            "attachedRoutes s after": round(said - done, 2),
+            "attachedRoutes s after": round(result - done, 2),
             "routes s after": round(max(0.0, routes - done), 2),
             **(await self.counts() - before),
         }

@@ -120,12 +120,12 @@ def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
 
 def guarded(pki: Pki) -> dict[str, bytes]:
     """Return the files of a plain route whose users log in at a provider."""
-    wanted = Oidc(
+    oidc = Oidc(
         filter="a/users", issuer="https://id.test", metadata_url="https://id.test/config",
         client_id="bench", secret="client", trust="authority", callback="/callback",
     )  # fmt: skip
     route = ir.Route(
-        "a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-bench"),)), authentication=wanted
+        "a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-bench"),)), authentication=oidc
     )
     secrets = {"client": SECRET, "authority": pki.ca().cert.read_bytes()}
     gateway = ir_gateway.Gateway(
@@ -282,7 +282,7 @@ def compare(
     variants: dict[str, dict[str, bytes]], rules: int, seconds: int, rounds: int, path: str = "/"
 ) -> None:
     """Let the variants take turns, and print a row of the table for each."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
+    result: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, files in variants.items():
             with tempfile.TemporaryDirectory() as directory:
@@ -290,11 +290,11 @@ def compare(
                 try:
                     cookie = session(files) if authenticating.FILE in files else ""
                     load(1, rules, path, cookie)
-                    found[name].append(load(seconds, rules, path, cookie))
+                    result[name].append(load(seconds, rules, path, cookie))
                 finally:
                     server.stop()
-    base = statistics.median(rate for rate, _ in next(iter(found.values())))
-    for name, results in found.items():
+    base = statistics.median(rate for rate, _ in next(iter(result.values())))
+    for name, results in result.items():
         rate = statistics.median(rate for rate, _ in results)
         tail = statistics.median(tail for _, tail in results)
         print(f"| {name} | {rate:,.0f} | {rate / base:.2f} | {tail:.1f} ms |", flush=True)

@@ -43,12 +43,12 @@ def rules() -> dict[str, str]:
 
 def definitions() -> dict[str, str]:
     """Return the generated files with CRDs."""
-    found = {}
+    result = {}
     for file in sorted(BUNDLED.glob("*.json")):
-        made = json.loads(file.read_text(encoding="utf-8"))
-        if made["spec"]["group"] in OURS:
-            found[f"crds/{file.stem}.yaml"] = yaml.safe_dump(made, sort_keys=True, width=100)
-    return found
+        document = json.loads(file.read_text(encoding="utf-8"))
+        if document["spec"]["group"] in OURS:
+            result[f"crds/{file.stem}.yaml"] = yaml.safe_dump(document, sort_keys=True, width=100)
+    return result
 
 
 def manifests(helm: str) -> str:

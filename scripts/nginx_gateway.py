@@ -26,12 +26,12 @@ NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 253}
 
 def fields(needed: str = "", /, *rules: tuple[str, str], **properties: Schema) -> Schema:
     """Return the schema of an object; ``needed`` names the required fields."""
-    found: Schema = {"type": "object", "properties": properties}
+    result: Schema = {"type": "object", "properties": properties}
     if needed:
-        found["required"] = needed.split()
+        result["required"] = needed.split()
     if rules:
-        found["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
-    return found
+        result["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
+    return result
 
 
 def checked(rule: str, message: str) -> Schema:
@@ -41,12 +41,12 @@ def checked(rule: str, message: str) -> Schema:
 
 def several(items: Schema, *rules: tuple[str, str], least: int = 0, most: int = 0) -> Schema:
     """Return the schema of a list."""
-    found: Schema = {"type": "array", "items": items}
-    found |= {"minItems": least} if least else {}
-    found |= {"maxItems": most} if most else {}
+    result: Schema = {"type": "array", "items": items}
+    result |= {"minItems": least} if least else {}
+    result |= {"maxItems": most} if most else {}
     if rules:
-        found["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
-    return found
+        result["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
+    return result
 
 
 def one_of(*values: str) -> Schema:

@@ -130,9 +130,9 @@ async def test_requests_reach_only_backends_with_the_right_name(
             assert await post(port, body) == (200, body)
             await control_plane.programmed(bundle(port, authority, endpoint, name="spiffe://other"))
             assert (await post(port))[0] == 502
-            said = (tmp_path / "run" / "connector.log").read_text()
-            assert "cluster c-app" in said
-            assert "none of the names spiffe://other; it has URI:spiffe://mesh/real" in said
+            text = (tmp_path / "run" / "connector.log").read_text()
+            assert "cluster c-app" in text
+            assert "none of the names spiffe://other; it has URI:spiffe://mesh/real" in text
             pid = connector_pid(tmp_path)
             assert pid is not None
     assert not procfs.is_alive(pid)

@@ -41,9 +41,9 @@ async def test_hostnames_are_added_changed_and_removed(tmp_path: Path) -> None:
 
             async def served(*hosts: ir.VirtualHost, **clusters: ir.Endpoint) -> None:
                 made = [ir.Cluster(name, (end,)) for name, end in sorted(clusters.items())]
-                found = generator.generate(gateway(port, hosts, *made))
-                plane.publish(found.resources)
-                await plane.served(found.resources)
+                generated = generator.generate(gateway(port, hosts, *made))
+                plane.publish(generated.resources)
+                await plane.served(generated.resources)
 
             async def asked(host: str) -> str:
                 status, text = await get(port, host)

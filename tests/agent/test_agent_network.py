@@ -32,17 +32,17 @@ async def network(control_plane: ControlPlane) -> AsyncIterator[CuttingProxy]:
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Return the number of requests for each file by path."""
-    asked: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     find = Fleet.find
 
     def counting(self: Fleet, identity: Any, digest: str) -> File | None:
-        found = find(self, identity, digest)
-        if found is not None:
-            asked[found.path] += 1
-        return found
+        result = find(self, identity, digest)
+        if result is not None:
+            counts[result.path] += 1
+        return result
 
     monkeypatch.setattr(Fleet, "find", counting)
-    return asked
+    return counts
 
 
 def options(plane: ControlPlane, network: CuttingProxy, directory: Path) -> main.Options:

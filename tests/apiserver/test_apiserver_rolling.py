@@ -33,8 +33,8 @@ def spec(replicas: int, surge: Any = "25%", missing: Any = "25%") -> dict[str, A
 def test_shares_are_rounded_up_for_more_and_down_for_fewer(
     replicas: int, surge: Any, missing: Any, expected: tuple[int, int]
 ) -> None:
-    found = bounds(spec(replicas, surge, missing))
-    assert (found.most, found.least) == expected
+    result = bounds(spec(replicas, surge, missing))
+    assert (result.most, result.least) == expected
 
 
 def test_an_old_pod_goes_only_when_a_new_one_is_available() -> None:

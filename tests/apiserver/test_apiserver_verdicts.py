@@ -96,12 +96,12 @@ async def test_verdicts_are_those_of_kubernetes(admission: Admission, path: Path
     assert served is not None
     wrong = []
     for case in document["cases"]:
-        found = judged(admission, served, built(case, document["bases"]), case.get("old"))
+        result = judged(admission, served, built(case, document["bases"]), case.get("old"))
         expected = {key: case[key] for key in ("valid", "causes", "code", "message") if key in case}
         if expected.get("valid"):
-            expected["spec"] = case.get("stored", found.get("spec"))
-        if found != expected:
-            wrong.append({**case, "found": found})
+            expected["spec"] = case.get("stored", result.get("spec"))
+        if result != expected:
+            wrong.append({**case, "found": result})
     shown = "\n".join(msgspec.json.encode(each).decode()[:1500] for each in wrong[:20])
     assert not wrong, f"{len(wrong)} of {len(document['cases'])} verdicts differ:\n{shown}"
 

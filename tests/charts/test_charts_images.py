@@ -37,9 +37,9 @@ def test_every_stage_stands_on_a_named_base_or_another_stage() -> None:
 
 
 def test_chart_images_are_pinned_to_one_version() -> None:
-    found = images((HERE / "expected" / "defaults.yaml").read_text(encoding="utf-8"))
-    assert len(found) == 3
-    for image in found:
+    result = images((HERE / "expected" / "defaults.yaml").read_text(encoding="utf-8"))
+    assert len(result) == 3
+    for image in result:
         assert OF_ONE_VERSION.fullmatch(image), image
 
 

@@ -36,10 +36,10 @@ def test_the_embedded_role_grants_what_is_asked_for_and_nothing_else() -> None:
 
 
 def test_the_chart_grants_what_is_asked_for_and_nothing_else() -> None:
-    found: set[Permission] = set()
+    result: set[Permission] = set()
     for name in chart.RULES:
-        found |= granted(yaml.safe_load((CHART / "rules" / f"{name}.yaml").read_text()))
-    assert found == permissions.all_permissions()
+        result |= granted(yaml.safe_load((CHART / "rules" / f"{name}.yaml").read_text()))
+    assert result == permissions.all_permissions()
 
 
 def test_without_copied_secrets_none_can_be_written() -> None:

@@ -40,23 +40,23 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_without_any_of_it_nothing_is_asked_for(run: Any) -> None:
-    found = run()
-    assert found.network_policy == NetworkOptions()
-    assert found.images == options.IMAGES
-    assert options.frontend_settings(found).usage is None
+    result = run()
+    assert result.network_policy == NetworkOptions()
+    assert result.images == options.IMAGES
+    assert options.frontend_settings(result).usage is None
 
 
 def test_controller_runs_with_options_of_command_line(run: Any) -> None:
-    found = run(
+    result = run(
         '--data-plane-network-policy={"enable":true,"metricsFrom":[],"egressTo":[{"podSelector":{}}]}',
         '--plus-usage-report-config={"endpoint":"nim.example"}',
         "--copy-secret=license=system/plus",
         "--nginx-image=r.example/n@sha256:aa",
     )
     expected = NetworkOptions(enable=True, metrics_from=(), egress_to=({"podSelector": {}},))
-    assert found.network_policy == expected
-    assert found.images["nginx"] == "r.example/n@sha256:aa"
-    usage = options.frontend_settings(found).usage
+    assert result.network_policy == expected
+    assert result.images["nginx"] == "r.example/n@sha256:aa"
+    usage = options.frontend_settings(result).usage
     assert usage is not None
     assert usage.endpoint == "nim.example"
 

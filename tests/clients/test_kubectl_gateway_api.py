@@ -38,10 +38,10 @@ def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ApiServer]:
-    made = ApiServer(tmp_path / "s")
-    made.start()
-    yield made
-    made.stop()
+    api_server = ApiServer(tmp_path / "s")
+    api_server.start()
+    yield api_server
+    api_server.stop()
 
 
 @pytest.fixture(params=BINARIES or [None], ids=str)

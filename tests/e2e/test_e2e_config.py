@@ -54,12 +54,12 @@ async def test_an_envoy_shows_its_resources_and_no_key(
     await holds(client, "HTTPRoute", "app", "Accepted")
     done = await config(installation, "default/web")
     assert (done.returncode, done.stderr) == (0, "")
-    found = yaml.safe_load(done.stdout)
-    assert {"tcp/8080", "tcp/8443"} <= set(found["Listener"])
-    assert any("default-app" in name for name in found["Cluster"])
+    document = yaml.safe_load(done.stdout)
+    assert {"tcp/8080", "tcp/8443"} <= set(document["Listener"])
+    assert any("default-app" in name for name in document["Cluster"])
     assert "PRIVATE KEY" not in done.stdout
     assert "-----BEGIN CERTIFICATE-----" in done.stdout
-    (secret,) = (s for s in found["Secret"].values() if "tls_certificate" in s)
+    (secret,) = (s for s in document["Secret"].values() if "tls_certificate" in s)
     assert secret["tls_certificate"]["private_key"] == {"inline_string": "[redacted]"}
 
 

@@ -88,8 +88,8 @@ async def test_a_daemon_set_with_everything_runs_and_gives_its_place_to_a_deploy
     await until(lambda: _answers(where))
 
     async def ready() -> bool:
-        found = await client.get(DAEMON_SETS, NAME, "default")
-        return bool((found.get("status") or {}).get("numberReady") == 1)
+        daemon_set = await client.get(DAEMON_SETS, NAME, "default")
+        return bool((daemon_set.get("status") or {}).get("numberReady") == 1)
 
     await until(ready)
     assert await gone(client, DEPLOYMENTS)
@@ -111,17 +111,19 @@ async def test_a_daemon_set_with_everything_runs_and_gives_its_place_to_a_deploy
 
     async def replaced() -> bool:
         try:
-            found = await client.get(DEPLOYMENTS, NAME, "default")
+            deployment = await client.get(DEPLOYMENTS, NAME, "default")
         except kube.NotFound:
             return False
-        return bool((found.get("status") or {}).get("readyReplicas") == 1)
+        return bool((deployment.get("status") or {}).get("readyReplicas") == 1)
 
     await until(replaced, 60)
     assert note.read_text() == "good bye"
     assert await address(client) == where
     await until(lambda: _answers(where))
-    found = await client.get(DEPLOYMENTS, NAME, "default")
-    [available] = [each for each in found["status"]["conditions"] if each["type"] == "Available"]
+    deployment = await client.get(DEPLOYMENTS, NAME, "default")
+    [available] = [
+        each for each in deployment["status"]["conditions"] if each["type"] == "Available"
+    ]
     assert "only one of 2 replicas" in available["message"]
     await client.delete(GATEWAYS, "web", "default")
     await until(lambda: gone(client, DEPLOYMENTS))

@@ -135,8 +135,8 @@ def trust(authority: Authority) -> ssl.SSLContext:
 @pytest.fixture
 async def address(client: kube.Client) -> str:
     await apply(client, [gateway()])
-    found = await holds(client, "Gateway", "apis", "Programmed")
-    return str(found["addresses"][0]["value"])
+    condition = await holds(client, "Gateway", "apis", "Programmed")
+    return str(condition["addresses"][0]["value"])
 
 
 async def test_clients_outside_and_inside_reach_their_own_cluster(
@@ -165,9 +165,9 @@ async def test_clients_outside_and_inside_reach_their_own_cluster(
         assert await through(first("192.0.2.1", "10.1.2.3", 443), "127.0.67.1") == ""
         assert await through(apiservers.LOCAL) == await through(apiservers.UNKNOWN) == ""
 
-        found = await client.get(resources.HOSTED_API_SERVERS, "a", "default")
-        assert found["status"]["readyEndpoints"] == 1
-        assert found["status"]["addresses"] == [{"type": "IPAddress", "value": address}]
+        hosted_api_server = await client.get(resources.HOSTED_API_SERVERS, "a", "default")
+        assert hosted_api_server["status"]["readyEndpoints"] == 1
+        assert hosted_api_server["status"]["addresses"] == [{"type": "IPAddress", "value": address}]
 
         await apply(client, [hosted("late", "api.a.test")])
         await holds(client, "HostedAPIServer", "late", "Accepted", "False")
@@ -213,8 +213,8 @@ async def test_dnsendpoints_follow_servers(
 
     async def published() -> Any:
         with contextlib.suppress(kube.NotFound):
-            found = await client.get(resources.DNS_ENDPOINTS, "d", "default")
-            return [(e["dnsName"], e["targets"]) for e in found["spec"]["endpoints"]]
+            dns_endpoint = await client.get(resources.DNS_ENDPOINTS, "d", "default")
+            return [(e["dnsName"], e["targets"]) for e in dns_endpoint["spec"]["endpoints"]]
         return []
 
     async with apiserver(authority, "d") as d:

@@ -180,8 +180,8 @@ async def test_a_gateway_that_was_away_is_used_again(
 async def _envoy(hosting: Machine) -> int:
     """Return the pid of the only Envoy on a machine; 0 if there is not exactly one."""
     pids = hosting.run("ip", "netns", "pids", hosting.name).split()
-    found = [int(pid) for pid in pids if _command(pid) == "envoy"]
-    return found[0] if len(found) == 1 else 0
+    result = [int(pid) for pid in pids if _command(pid) == "envoy"]
+    return result[0] if len(result) == 1 else 0
 
 
 def _command(pid: str) -> str:

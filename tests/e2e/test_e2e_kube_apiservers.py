@@ -57,8 +57,8 @@ async def test_client_certificate_grants_permissions_of_its_role(estate: Estate)
         }  # fmt: skip
         made = {**MAP, "data": {"cluster": name}}
         await run(alice, "apply", "-f", "-", stdin=made)
-        found = await run(alice.json, "get", "configmap", "settings")
-        assert found["data"] == {"cluster": name}
+        result = await run(alice.json, "get", "configmap", "settings")
+        assert result["data"] == {"cluster": name}
         refused = await run(alice.fails, "-n", "other", "get", "configmaps")
         assert 'User "alice" cannot list resource "configmaps"' in refused
 
@@ -84,8 +84,8 @@ async def test_request_without_credentials_is_anonymous(estate: Estate) -> None:
     with pytest.raises(ApiException) as failure:
         await run(core.list_namespaced_config_map, "team")
     assert failure.value.status == 403
-    said = json.loads(failure.value.body)["message"]
-    assert 'User "system:anonymous" cannot list resource "configmaps"' in said
+    message = json.loads(failure.value.body)["message"]
+    assert 'User "system:anonymous" cannot list resource "configmaps"' in message
 
 
 async def test_a_certificate_of_another_cluster_is_worth_nothing(estate: Estate) -> None:
@@ -250,11 +250,11 @@ async def test_logs_go_on_and_commands_run(estate: Estate, client: kube.Client) 
 
 
 async def test_the_status_says_what_is_served(estate: Estate, client: kube.Client) -> None:
-    found = await client.get(resources.UPSTREAM_CLUSTERS, A)
-    assert found["status"]["hosts"] == [A]
-    held = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+    upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, A)
+    assert upstream_cluster["status"]["hosts"] == [A]
+    held = {each["type"]: each["status"] for each in upstream_cluster["status"]["conditions"]}
     assert held == {"Accepted": "True", "ResolvedRefs": "True", "Programmed": "True"}
-    (gateway,) = found["status"]["gateways"]
+    (gateway,) = upstream_cluster["status"]["gateways"]
     assert gateway["gatewayRef"]["name"] == "apis"
 
 

@@ -101,9 +101,9 @@ async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
     """Wait until a load balancer's status tells that no Service is left, and check how."""
 
     async def missed() -> dict[str, Any]:
-        found = await cluster.get(resources.EXTERNAL_LOAD_BALANCERS, name, "edge")
-        accepted = next(c for c in found["status"]["conditions"] if c["type"] == "Accepted")
-        return {} if accepted["reason"] == "Accepted" else {**accepted, **found["status"]}
+        result = await cluster.get(resources.EXTERNAL_LOAD_BALANCERS, name, "edge")
+        accepted = next(c for c in result["status"]["conditions"] if c["type"] == "Accepted")
+        return {} if accepted["reason"] == "Accepted" else {**accepted, **result["status"]}
 
     # Envoys have it sooner than the status is written.
     await until(missed)
@@ -136,8 +136,8 @@ async def test_a_machine_that_was_away_serves_what_it_had_and_catches_up(
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE, kind)
     machine.certify(authority, f"edge/{kind}")
-    asked = balancer(kind, kind, ("lb-1", "lb-2"), listeners(8090))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer(kind, kind, ("lb-1", "lb-2"), listeners(8090))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place):
         async with machine.running():
@@ -163,8 +163,8 @@ async def test_machines_of_one_load_balancer_serve_same_version_and_are_listed(
     one, two = (Machine(place, name, OUTSIDE, "envoy") for name in ("lb-1", "lb-2"))
     for machine in (one, two):
         machine.certify(authority, "edge/pair")
-    asked = balancer("pair", "envoy", ("lb-1", "lb-2"), listeners(8180))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer("pair", "envoy", ("lb-1", "lb-2"), listeners(8180))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place), one.running():
         async with two.running():

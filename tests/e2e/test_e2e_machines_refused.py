@@ -26,8 +26,8 @@ async def test_failed_reload_of_machine_is_reported_with_nginx_message(
     machine = Machine(place, "lb-1", OUTSIDE)
     machine.certify(authority, "edge/taken")
     holder = await asyncio.start_server(lambda _, w: w.close(), FRONT, 8100)
-    asked = balancer("taken", "nginx", ("lb-1",), listeners(8100))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer("taken", "nginx", ("lb-1",), listeners(8100))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     await cluster.create(resources.SERVICES, service())
     async with holder, node(1, place), machine.running():
         words = f"bind() to {FRONT}:8100 failed (98: Address"
@@ -43,8 +43,8 @@ async def test_machine_with_wrong_proxy_is_reported(
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE, "envoy")
     machine.certify(authority, "edge/other")
-    asked = balancer("other", "nginx", ("lb-1",), listeners(8110))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer("other", "nginx", ("lb-1",), listeners(8110))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     async with machine.running():
         words = "lb-1: agent runs another proxy than spec.type: Nginx"
         await told(cluster, "other", "HostSyncFailed", words)
@@ -82,18 +82,18 @@ async def test_machine_with_wrong_proxy_is_reported(
 async def test_crd_rejects_invalid_external_load_balancer(
     cluster: kube.Client, spec: dict[str, Any], words: str
 ) -> None:
-    made = balancer("wrong", "nginx", ("lb-1",), listeners(8160))
-    del made["spec"]["bindAddress"]
-    made["spec"] |= spec
-    made["spec"] = {key: value for key, value in made["spec"].items() if value is not None}
+    manifest = balancer("wrong", "nginx", ("lb-1",), listeners(8160))
+    del manifest["spec"]["bindAddress"]
+    manifest["spec"] |= spec
+    manifest["spec"] = {key: value for key, value in manifest["spec"].items() if value is not None}
     with pytest.raises(kube.Invalid) as refusal:
-        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
+        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, manifest)
     assert words in str(refusal.value)
 
 
 async def test_the_type_cannot_change(cluster: kube.Client) -> None:
-    made = balancer("fixed", "nginx", ("lb-1",), listeners(8170))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
+    manifest = balancer("fixed", "nginx", ("lb-1",), listeners(8170))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, manifest)
     with pytest.raises(kube.Invalid) as refusal:
         change = {"spec": {"type": "Envoy"}}
         await cluster.patch(resources.EXTERNAL_LOAD_BALANCERS, "fixed", change, "edge")

@@ -61,8 +61,8 @@ async def test_machine_channel_rejects_clients_without_machine_certificate(
     cluster: kube.Client, authority: Path, place: Path, installation: Installation
 ) -> None:
     trust = authority / "ca.crt"
-    asked = balancer("closed", "nginx", ("lb-1",), listeners(8120))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer("closed", "nginx", ("lb-1",), listeners(8120))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     mine = Name("edge", "closed", "lb-1").uri
     closed = ("UNAVAILABLE",)
 
@@ -114,8 +114,8 @@ async def test_file_of_another_load_balancer_is_denied_and_reported(
 ) -> None:
     await cluster.create(resources.SERVICES, service())
     for name, port in (("mine", 8130), ("theirs", 8140)):
-        asked = balancer(name, "nginx", ("lb-1",), listeners(port))
-        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+        load_balancer = balancer(name, "nginx", ("lb-1",), listeners(port))
+        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     machine = Machine(place, "lb-1", OUTSIDE)
     machine.certify(authority, "edge/theirs")
     async with machine.running():
@@ -128,10 +128,10 @@ async def test_file_of_another_load_balancer_is_denied_and_reported(
         assert (code, "a file of another Gateway" in words) == ("PERMISSION_DENIED", True)
 
         async def events() -> set[tuple[str, str]]:
-            found = (await cluster.list(resources.EVENTS, "edge")).items
+            result = (await cluster.list(resources.EVENTS, "edge")).items
             said = {
                 (each["involvedObject"]["name"], each["message"])
-                for each in found
+                for each in result
                 if each["reason"] == "UnauthorizedAgent"
             }
             return said if len(said) == 2 else set()
@@ -158,8 +158,8 @@ async def test_removed_or_expired_machine_receives_no_changes(
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE, kind)
     machine.certify(authority, f"edge/{kind}")
-    asked = balancer(kind, kind, ("lb-1",), listeners(8150))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer(kind, kind, ("lb-1",), listeners(8150))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     await cluster.create(resources.SERVICES, service())
 
     async def named(*hosts: str) -> None:

@@ -33,16 +33,16 @@ def channel_to(cluster: Cluster) -> grpc.aio.Channel:
 
 @pytest.fixture
 async def nginx(tmp_path: Path) -> AsyncIterator[OldNginx]:
-    found = OldNginx(tmp_path)
-    async with found.running():
-        yield found
+    result = OldNginx(tmp_path)
+    async with result.running():
+        yield result
 
 
 def gateway(port: int) -> list[dict[str, Any]]:
     """Return the example objects with a Gateway on `port`."""
-    found = hello()
-    found[0]["spec"]["listeners"][0]["port"] = port
-    return found
+    objects = hello()
+    objects[0]["spec"]["listeners"][0]["port"] = port
+    return objects
 
 
 async def answers(port: int, path: str = "/", backend: str = "app") -> bool:
@@ -100,10 +100,10 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
             await client.patch(resources.GATEWAYS, "web", patch, "default")
 
             async def programmed() -> dict[str, Any]:
-                found = await client.get(resources.GATEWAYS, "web", "default")
+                result = await client.get(resources.GATEWAYS, "web", "default")
                 return {
                     listener["name"]: condition
-                    for listener in found["status"]["listeners"]
+                    for listener in result["status"]["listeners"]
                     for condition in listener["conditions"]
                     if condition["type"] == "Programmed"
                 }

@@ -48,9 +48,9 @@ def installation(directory: Path, plus: FakeProgram) -> Iterator[Installation]:
 
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    found = await installation.client()
-    yield found
-    await found.__aexit__(None, None, None)
+    result = await installation.client()
+    yield result
+    await result.__aexit__(None, None, None)
 
 
 def generation(installation: Installation) -> str:
@@ -98,8 +98,8 @@ async def test_an_endpoint_that_changes_is_served_without_a_reload(
     await client.patch(resources.ENDPOINT_SLICES, "app-1", back, "default")
 
     async def refused() -> str:
-        found = await condition(client, "Gateway", "web", "Programmed")
-        return found["message"] if found and found["status"] == "False" else ""
+        result = await condition(client, "Gateway", "web", "Programmed")
+        return result["message"] if result and result["status"] == "False" else ""
 
     assert "500 InternalError: no memory" in await until(refused)
     assert await answers("revised")

@@ -92,11 +92,11 @@ class Browser:
 
 @contextlib.asynccontextmanager
 async def browsing(where: str, provider: OidcProvider) -> AsyncIterator[Browser]:
-    made = Browser(where, provider)
+    browser = Browser(where, provider)
     try:
-        yield made
+        yield browser
     finally:
-        await made.close()
+        await browser.close()
 
 
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
@@ -108,19 +108,19 @@ def gateway_class(request: pytest.FixtureRequest) -> str:
 async def provider(
     client: kube.Client, backends: None, tmp_path: Path, gateway_class: str
 ) -> AsyncIterator[OidcProvider]:
-    with oidc_provider(tmp_path / "pki") as found:
+    with oidc_provider(tmp_path / "pki") as result:
         logout = {"uri": "/logout", "postLogoutURI": "/", "tokenHint": True}
         await apply(
             client,
             [
                 *hello(gateway_class),
                 secret("client", "client-secret", f"{SECRET}\n"),
-                secret("provider-ca", "ca.crt", found.authority),
+                secret("provider-ca", "ca.crt", result.authority),
                 users(
-                    found, "users", authorization=asking("staff", header="X-Groups"), logout=logout
+                    result, "users", authorization=asking("staff", header="X-Groups"), logout=logout
                 ),
                 users(
-                    found, "admins", authorization=asking("admins", header="X-Groups"),
+                    result, "admins", authorization=asking("admins", header="X-Groups"),
                     session={"cookieName": "ADMINS"},
                 ),
                 guarded("/account", "users"),
@@ -130,7 +130,7 @@ async def provider(
         )  # fmt: skip
         for name in ("account", "retried", "admin"):
             await holds(client, "HTTPRoute", name, "Accepted")
-        yield found
+        yield result
 
 
 async def ready(browser: Browser, path: str = "/account") -> None:
@@ -381,8 +381,8 @@ async def test_route_with_invalid_authentication_filter_returns_error(
             guarded("/broken", "broken"),
         ],
     )
-    found = await holds(client, "HTTPRoute", "broken", "ResolvedRefs", "False")
-    assert "spec.oidc.clientSecretRef: Secret default/missing not found" in found["message"]
+    condition = await holds(client, "HTTPRoute", "broken", "ResolvedRefs", "False")
+    assert "spec.oidc.clientSecretRef: Secret default/missing not found" in condition["message"]
     async with browsing(await address(client), provider) as browser:
 
         async def closed() -> bool:

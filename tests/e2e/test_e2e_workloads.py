@@ -94,8 +94,8 @@ async def test_pods_run_are_found_and_go(installation: Installation) -> None:
 
 async def _story(client: kube.Client, installation: Installation) -> None:
     async def pods() -> list[dict[str, Any]]:
-        found = await client.list(resources.PODS, "default", label_selector="app=web")
-        return list(found.items)
+        result = await client.list(resources.PODS, "default", label_selector="app=web")
+        return list(result.items)
 
     await client.create(resources.DEPLOYMENTS, DEPLOYMENT)
     await client.create(resources.SERVICES, SERVICE)
@@ -115,14 +115,14 @@ async def _story(client: kube.Client, installation: Installation) -> None:
 
     async def addresses() -> Any:
         slices = await client.list(resources.ENDPOINT_SLICES, "default")
-        found = [
+        result = [
             endpoint["addresses"][0]
             for each in slices.items
             if each["metadata"]["labels"].get("kubernetes.io/service-name") == "web"
             for endpoint in each["endpoints"]
             if endpoint["conditions"]["ready"]
         ]
-        return found if len(found) == 2 else None
+        return result if len(result) == 2 else None
 
     for address in await until(addresses):
         await until(functools.partial(_answers, f"http://{address}:8000/"))
@@ -194,14 +194,14 @@ async def _aftermath(client: kube.Client, installation: Installation) -> None:
     template["spec"] = {"containers": [{"name": "left", "image": "example.com/web:v1"}]}
 
     async def ready() -> Any:
-        found = await client.list(resources.PODS, "default", label_selector="app=left")
+        pods = await client.list(resources.PODS, "default", label_selector="app=left")
         running = [
             pod["metadata"]
-            for pod in found.items
+            for pod in pods.items
             for each in pod.get("status", {}).get("containerStatuses", ())
             if each["ready"] and not pod["metadata"].get("deletionTimestamp")
         ]
-        return running if len(running) == len(found.items) == 3 else None
+        return running if len(running) == len(pods.items) == 3 else None
 
     await client.create(resources.DEPLOYMENTS, deployment)
     stays, killed, ended = await until(ready)
@@ -239,12 +239,12 @@ def has_network(uid: str) -> bool:
 
 def processes_of(installation: Installation) -> dict[str, process_records.Record]:
     """Return the running processes of users' Pods, by uid."""
-    found = {}
+    result = {}
     for path in installation.state.glob("node/pods/*/uid"):
         record = process_records.recorded(path.with_name("process.json"))
         if record is not None:
-            found[path.read_text()] = record
-    return found
+            result[path.read_text()] = record
+    return result
 
 
 async def _answers(url: str) -> bool:

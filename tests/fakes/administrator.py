@@ -54,8 +54,8 @@ class Cluster:
         """Return the names of all objects of the chart in its namespace."""
         kinds = "deployments,services,serviceaccounts,roles,networkpolicies,cronjobs,jobs"
         label = "app.kubernetes.io/managed-by=Helm"
-        found = self.get(kinds, *SYSTEM, "--selector", label)["items"]
-        return {f"{each['kind']}/{each['metadata']['name']}" for each in found}
+        result = self.get(kinds, *SYSTEM, "--selector", label)["items"]
+        return {f"{each['kind']}/{each['metadata']['name']}" for each in result}
 
 
 def rendered(release: str, *words: str) -> str:
@@ -67,7 +67,7 @@ def rendered(release: str, *words: str) -> str:
         text=True,
         check=True,
     )
-    found = [each for each in yaml.safe_load_all(done.stdout) if each]
+    result = [each for each in yaml.safe_load_all(done.stdout) if each]
     return yaml.safe_dump_all(
-        each for each in found if not each["apiVersion"].startswith("cert-manager.io/")
+        each for each in result if not each["apiVersion"].startswith("cert-manager.io/")
     )

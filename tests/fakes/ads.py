@@ -96,23 +96,25 @@ class _Stream:
     def _look(self, kind: str, *, even_if_nothing: bool = False) -> None:
         wanted, told = self._wanted[kind], self._told[kind]
         there = self._ads.resources.by_type.get(kind, {})
-        found = there if "*" in wanted else {n: there[n] for n in wanted if n in there}
-        said = discovery_pb2.DeltaDiscoveryResponse(type_url=kind, nonce=f"{next(self._numbers)}")
-        for name, each in found.items():
+        result = there if "*" in wanted else {n: there[n] for n in wanted if n in there}
+        response = discovery_pb2.DeltaDiscoveryResponse(
+            type_url=kind, nonce=f"{next(self._numbers)}"
+        )
+        for name, each in result.items():
             if told.get(name) != each.version:
                 told[name] = each.version
                 if kind == CLUSTER:
                     # A changed cluster is cold until it receives its endpoints again.
                     self._told[ENDPOINTS].pop(name, None)
                 body = any_pb2.Any(type_url=kind, value=each.body)
-                said.resources.add(name=name, version=each.version, resource=body)
-        gone = told.keys() - found.keys()
-        said.removed_resources.extend(gone)
+                response.resources.add(name=name, version=each.version, resource=body)
+        gone = told.keys() - result.keys()
+        response.removed_resources.extend(gone)
         for name in gone:
             del told[name]
-        if even_if_nothing or said.resources or said.removed_resources:
-            self._open.add(said.nonce)
-            self.queue.put_nowait(said)
+        if even_if_nothing or response.resources or response.removed_resources:
+            self._open.add(response.nonce)
+            self.queue.put_nowait(response)
 
     def settled(self) -> bool:
         there = self._ads.resources.by_type

@@ -49,12 +49,12 @@ def unzipped(zipped: Config) -> dict[str, tuple[bytes, int]]:
     if hashlib.sha256(contents).hexdigest() != zipped["checksum"]:
         raise DownloadFailed("checksum of the archive")
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(contents))) as tar:
-        found = {}
+        result = {}
         for member in tar:
             file = tar.extractfile(member)
             assert file is not None
-            found[member.name] = (file.read(), member.mode)
-        return found
+            result[member.name] = (file.read(), member.mode)
+        return result
 
 
 class AgentV2:
@@ -194,8 +194,8 @@ class AgentV2:
         (header,) = headers
         if header.checksum != hashlib.sha256(data).digest():
             raise DownloadFailed("checksum")
-        found: Config = json.loads(data)
-        return found
+        document: Config = json.loads(data)
+        return document
 
     async def upload(self, message_id: str) -> None:
         if self.configuration is None:

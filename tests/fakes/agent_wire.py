@@ -36,15 +36,15 @@ def of_the_field(
     pid: int = 18, conf: str = "/etc/nginx/nginx.conf", *, nginx: bool = True
 ) -> command_pb2.Resource:
     """Describe a Pod as NGINX's own agent does; ``pid``: of NGINX's master, 0 if there is none."""
-    found = about() if nginx else command_pb2.Resource(resource_id="pod")
-    for each in found.instances:
+    result = about() if nginx else command_pb2.Resource(resource_id="pod")
+    for each in result.instances:
         each.instance_runtime.process_id = pid
         each.instance_runtime.config_path = conf
-    agent = found.instances.add()
+    agent = result.instances.add()
     agent.instance_meta.instance_type = _TYPES.INSTANCE_TYPE_AGENT
     agent.instance_runtime.config_path = "/etc/nginx-agent/nginx-agent.conf"
     agent.instance_config.agent_config.features.extend(["configuration", "certificates"])
-    return found
+    return result
 
 
 def answer(correlation: str, error: str = "") -> command_pb2.DataPlaneResponse:

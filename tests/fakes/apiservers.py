@@ -36,7 +36,7 @@ async def apiserver(
     context = authority.server(name, *(x509.DNSName(each) for each in hosts))
     context.load_verify_locations(cafile=str(authority.file))
     context.verify_mode = ssl.CERT_REQUIRED if wanted else ssl.CERT_OPTIONAL
-    found = Server(name, ir.Endpoint("127.0.0.1", 0))
+    result = Server(name, ir.Endpoint("127.0.0.1", 0))
     writers: set[asyncio.StreamWriter] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,9 +53,9 @@ async def apiserver(
 
     listening = socket.create_server(("127.0.0.1", 0), backlog=512)
     server = await asyncio.start_server(answer, sock=listening, ssl=context)
-    found.endpoint = ir.Endpoint("127.0.0.1", listening.getsockname()[1])
+    result.endpoint = ir.Endpoint("127.0.0.1", listening.getsockname()[1])
     try:
-        yield found
+        yield result
     finally:
         server.close()
         for writer in writers:
@@ -119,9 +119,9 @@ async def connect(
     if not line:
         writer.transport.abort()
         raise Refused("closed")
-    made = Client(reader, writer)
-    made.server, made.shown = line.decode().split()
-    return made
+    client = Client(reader, writer)
+    client.server, client.shown = line.decode().split()
+    return client
 
 
 async def asked(

@@ -102,8 +102,8 @@ class Running:
             method, url, headers=headers, allow_redirects=False
         ) as response:
             self.set = response.headers.getall("Set-Cookie", [])
-            found = [value for key, value in response.headers.items() if key.startswith("X-Set")]
-            for each in (*self.set, *found):
+            result = [value for key, value in response.headers.items() if key.startswith("X-Set")]
+            for each in (*self.set, *result):
                 self._keep(each)
             return Answer(response.status, dict(response.headers), await response.text())
 

@@ -149,8 +149,10 @@ def _node(words: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _manifest(kind: str) -> Object:
-    found = yaml.safe_load_all((ROOT / "deploy" / "gatehouse.yaml").read_text())
+    result = yaml.safe_load_all((ROOT / "deploy" / "gatehouse.yaml").read_text())
     made: Object = next(
-        each for each in found if each and each["kind"] == kind and each["metadata"]["name"] == NAME
+        each
+        for each in result
+        if each and each["kind"] == kind and each["metadata"]["name"] == NAME
     )
     return made

@@ -145,7 +145,7 @@ def limit(rate: Any, burst: Any, schema: str = "s", cluster: str = "c", **more: 
 
 
 def descriptor(*entries: tuple[str, str]) -> Any:
-    found = [
+    result = [
         ratelimit_pb2.RateLimitDescriptor.Entry(key=key, value=value) for key, value in entries
     ]
-    return ratelimit_pb2.RateLimitDescriptor(entries=found)
+    return ratelimit_pb2.RateLimitDescriptor(entries=result)

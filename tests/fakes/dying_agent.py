@@ -81,15 +81,15 @@ class DyingAgent:
 @contextlib.contextmanager
 def dying_agent(environ: dict[str, str], directory: Path) -> Iterator[DyingAgent]:
     """Run one; it is ended in any case."""
-    made = DyingAgent(environ, directory)
-    made.start()
+    agent = DyingAgent(environ, directory)
+    agent.start()
     try:
-        yield made
+        yield agent
     except BaseException:
-        print(made.log()[-6000:], file=sys.stderr)
+        print(agent.log()[-6000:], file=sys.stderr)
         raise
     finally:
-        made.end()
+        agent.end()
 
 
 def _on_step(step: Step) -> None:

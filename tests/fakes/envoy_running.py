@@ -94,7 +94,7 @@ def endpoints(name: str, *addresses: Address) -> Resource:
 
 def routes(name: str, *hosts: tuple[str, str]) -> Resource:
     """Virtual hosts, each with the cluster that everything of it goes to."""
-    made = route_pb2.RouteConfiguration(
+    configuration = route_pb2.RouteConfiguration(
         name=name,
         virtual_hosts=[
             route_components_pb2.VirtualHost(
@@ -110,7 +110,7 @@ def routes(name: str, *hosts: tuple[str, str]) -> Resource:
             for domain, target in hosts
         ],
     )
-    return Resource.make(ROUTES, name, made.SerializeToString())
+    return Resource.make(ROUTES, name, configuration.SerializeToString())
 
 
 def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[Origin, ...] = ()) -> Resource:

@@ -26,16 +26,16 @@ def worlds(draw: st.DrawFn) -> ResourceSet:
     """Listeners that lead to clusters that are there; some of it is refused."""
     clusters = draw(st.dictionaries(st.sampled_from(NAMES), TEXTS, max_size=3))
     listeners = draw(st.dictionaries(st.sampled_from(["l", "m"]), GOOD, max_size=2))
-    found: list[Resource] = []
+    result: list[Resource] = []
     for name, text in clusters.items():
-        found.append(made(CLUSTER, name, text))
+        result.append(made(CLUSTER, name, text))
         if draw(st.booleans()) or draw(st.booleans()):
-            found.append(made(ENDPOINTS, name, draw(TEXTS)))
+            result.append(made(ENDPOINTS, name, draw(TEXTS)))
     for name, text in listeners.items():
-        found.append(made(LISTENER, name, f"routes-{name}|{text}"))
+        result.append(made(LISTENER, name, f"routes-{name}|{text}"))
         leads = draw(st.lists(st.sampled_from(sorted(clusters)), unique=True)) if clusters else []
-        found.append(made(ROUTES, f"routes-{name}", f"{','.join(leads)}|{text}"))
-    return ResourceSet(found)
+        result.append(made(ROUTES, f"routes-{name}", f"{','.join(leads)}|{text}"))
+    return ResourceSet(result)
 
 
 def check(envoy: Envoy, world: ResourceSet, refused: Iterable[Resource]) -> None:
@@ -53,6 +53,6 @@ def check(envoy: Envoy, world: ResourceSet, refused: Iterable[Resource]) -> None
                 assert envoy.has[type_url][name][0] == each.version
     for type_url in (ENDPOINTS, ROUTES):
         for name in envoy._wanted(type_url):
-            found = world.get(type_url, name)
-            if found is not None and not refusable(found):
-                assert envoy.has[type_url][name][0] == found.version
+            result = world.get(type_url, name)
+            if result is not None and not refusable(result):
+                assert envoy.has[type_url][name][0] == result.version

@@ -142,9 +142,9 @@ class FieldAgent:
 
     async def _child(self, parent: int) -> int:
         async with asyncio.timeout(10):
-            while not (found := _children(parent)):
+            while not (result := _children(parent)):
                 await asyncio.sleep(0.02)
-        return found[0]
+        return result[0]
 
 
 def _children(pid: int) -> list[int]:

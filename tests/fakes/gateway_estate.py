@@ -105,9 +105,9 @@ class Store(kube.Client):
             raise kube.NotFound(404, "NotFound", name) from None
 
     async def list(self, resource: Resource, *_: Any, **__: Any) -> kube.ListResult:
-        found = [each for key, each in self.objects.items() if key[0] == resource.kind]
-        self.listed += len(found)
-        return kube.ListResult(found, "1")
+        result = [each for key, each in self.objects.items() if key[0] == resource.kind]
+        self.listed += len(result)
+        return kube.ListResult(result, "1")
 
     async def create(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         self.written["create", resource.kind] += 1

@@ -73,8 +73,8 @@ async def programmed(client: kube.Client, name: str, *behind: Cluster | Place) -
     """Wait for a Gateway, and what is behind it; gives its address."""
     for each in behind:
         await holds(client, "HostedAPIServer", each.name, "Programmed")
-    found = await holds(client, "Gateway", name, "Programmed")
-    return str(found["addresses"][0]["value"])
+    condition = await holds(client, "Gateway", name, "Programmed")
+    return str(condition["addresses"][0]["value"])
 
 
 async def refused(ask: Callable[[], str]) -> bool:

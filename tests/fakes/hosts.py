@@ -90,9 +90,9 @@ class Host:
 
     def calls(self) -> list[str]:
         """Return the requests since the last call, in order."""
-        found = [f"{call.method} {call.path.rstrip('/')}" for call in self.fake.calls]
+        result = [f"{call.method} {call.path.rstrip('/')}" for call in self.fake.calls]
         self.fake.calls.clear()
-        return found
+        return result
 
     async def until(self, condition: Callable[[], Any]) -> None:
         async with asyncio.timeout(20):
@@ -130,11 +130,11 @@ async def hosted(
         host = ir.Host(url, settings or ir.Tls(), SecretBytes(token.encode()))
         reports: list[HostReport] = []
         worker = Worker(host, reports.append, clock, lambda: JITTER)
-        found = Host(fake, worker, clock)
-        found.reports = reports
+        result = Host(fake, worker, clock)
+        result.reports = reports
         task = asyncio.create_task(worker.run())
         try:
-            yield found
+            yield result
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -188,10 +188,10 @@ class Estate:
                 ],
             },
         }
-        found = [gateway]
+        result = [gateway]
         for each in self.clusters.values():
-            found += [self.client_secret(each), self.front_secret(each)]
-        return found
+            result += [self.client_secret(each), self.front_secret(each)]
+        return result
 
     def client_secret(self, cluster: Cluster) -> Object:
         """Return the Secret with the gateway's client certificate and the CA of the servers."""
@@ -327,8 +327,8 @@ async def put_in_front(
         await client.create(resources.UPSTREAM_CLUSTERS, estate.upstream_cluster(name, **spec))
     for name in estate.clusters:
         await said(client, name, "Programmed")
-    found = await client.get(resources.GATEWAYS, "apis", "default")
-    return str(found["status"]["addresses"][0]["value"])
+    gateway = await client.get(resources.GATEWAYS, "apis", "default")
+    return str(gateway["status"]["addresses"][0]["value"])
 
 
 async def said(
@@ -337,9 +337,9 @@ async def said(
     """Wait for a condition of an UpstreamCluster, of its newest generation."""
 
     async def check() -> Object | None:
-        found = await client.get(resources.UPSTREAM_CLUSTERS, name)
-        generation = found["metadata"]["generation"]
-        for each in (found.get("status") or {}).get("conditions") or ():
+        upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, name)
+        generation = upstream_cluster["metadata"]["generation"]
+        for each in (upstream_cluster.get("status") or {}).get("conditions") or ():
             fresh = each.get("observedGeneration") == generation
             if fresh and (each["type"], each["status"]) == (kind, status):
                 return dict(each)

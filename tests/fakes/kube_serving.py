@@ -65,8 +65,8 @@ class Reviewer:
             token = headers["authorization"].removeprefix("Bearer ")
             if token not in self.users:
                 return web.Response(status=401, headers={"x-keep": headers["x-bad-for"]})
-            found = {"x-keep": headers["x-good-for"], **self.users[token]}
-            return web.Response(headers=found)
+            result = {"x-keep": headers["x-good-for"], **self.users[token]}
+            return web.Response(headers=result)
         told = {key: unquote(value) for key, value in headers.items()}
         if self.allowed(told):
             return web.Response(headers={"x-keep": headers["x-good-for"]})
@@ -156,8 +156,8 @@ class World:
         reader, writer = await asyncio.open_connection(
             self.served.address, port, ssl=context, server_hostname=sni
         )
-        self._connections.append(made := Connection(reader, writer))
-        return made
+        self._connections.append(connection := Connection(reader, writer))
+        return connection
 
     def close(self) -> None:
         """Close all connections of clients."""
@@ -219,15 +219,15 @@ class Connection:
     ) -> Answer:  # fmt: skip
         async with asyncio.timeout(30):
             self.send(target, method, *headers, host=host, body=body)
-            status, found = await self.head()
+            status, result = await self.head()
             data = b""
             if method != "HEAD":
-                if "content-length" in found:
-                    data = await self.reader.readexactly(int(found["content-length"]))
-                elif found.get("transfer-encoding") == "chunked":
+                if "content-length" in result:
+                    data = await self.reader.readexactly(int(result["content-length"]))
+                elif result.get("transfer-encoding") == "chunked":
                     while more := await self.chunk():
                         data += more
-            return Answer(status, found, data)
+            return Answer(status, result, data)
 
     def close(self) -> None:
         self.writer.transport.abort()

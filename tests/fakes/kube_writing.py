@@ -60,13 +60,13 @@ class Writer:
             async with self._http.request(
                 method, self._path + rest, json=body, server_hostname=self._host
             ) as answer:
-                said = await answer.json()
+                document = await answer.json()
                 self.answers[f"{method} {answer.status}"] += 1
                 if answer.status in (200, 201):
-                    return said
+                    return document
                 # client-go retries requests of any method after a Retry-After header.
                 waits = "retry-after " if "Retry-After" in answer.headers else ""
-                self._failed(f"{method} {answer.status} {waits}{said.get('message', '')}")
+                self._failed(f"{method} {answer.status} {waits}{document.get('message', '')}")
         except aiohttp.ClientError as error:
             self._failed(f"{method} {error!r}")
         return None

@@ -63,5 +63,5 @@ class Machine:
             aiohttp.ClientSession() as session,
             session.get(f"http://{self.health}/metrics") as response,
         ):
-            found = re.search(rf"^{name}\{{[^}}]*\}} (\S+)$", await response.text(), re.MULTILINE)
-        return float(found[1]) if found else -1.0
+            match = re.search(rf"^{name}\{{[^}}]*\}} (\S+)$", await response.text(), re.MULTILINE)
+        return float(match[1]) if match else -1.0

@@ -18,12 +18,12 @@ WEB, TCP, UDP, TLS = 30180, 30181, 30182, 30183
 
 async def join(client: kube.Client, number: int) -> None:
     """Make a Node, which is ready at once."""
-    made = await client.create(resources.NODES, {"metadata": {"name": f"n{number}"}})
+    node = await client.create(resources.NODES, {"metadata": {"name": f"n{number}"}})
     status = {
         "conditions": [{"type": "Ready", "status": "True"}],
         "addresses": [{"type": "InternalIP", "address": NODES[number]}],
     }
-    await client.update_status(resources.NODES, {**made, "status": status})
+    await client.update_status(resources.NODES, {**node, "status": status})
 
 
 def service() -> dict[str, Any]:
@@ -66,15 +66,15 @@ async def told(client: kube.Client, name: str, reason: str, words: str = "") -> 
     seen: dict[str, Any] = {}
 
     async def check() -> Any:
-        found = await client.get(resources.EXTERNAL_LOAD_BALANCERS, name, "edge")
-        seen.update(found.get("status") or {})
+        result = await client.get(resources.EXTERNAL_LOAD_BALANCERS, name, "edge")
+        seen.update(result.get("status") or {})
         for each in seen.get("conditions") or ():
             if each["type"] == "Programmed" and each["reason"] == reason:
                 return seen if words in each["message"] else None
         return None
 
     try:
-        found: dict[str, Any] = await until(check, 60)
+        result: dict[str, Any] = await until(check, 60)
     except TimeoutError:
         raise AssertionError(f"never {reason} {words!r}: {seen}") from None
-    return found
+    return result

@@ -49,8 +49,8 @@ class FakeProgram:
         """Return the API calls that request a change."""
         path = self.directory / "calls.jsonl"
         lines = path.read_bytes().splitlines() if path.exists() else []
-        found = [msgspec.json.decode(line, type=Call) for line in lines]
-        return [call for call in found if call.method != "GET"]
+        result = [msgspec.json.decode(line, type=Call) for line in lines]
+        return [call for call in result if call.method != "GET"]
 
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request to the API as any client may."""
@@ -64,8 +64,8 @@ class FakeProgram:
 
     async def servers(self, upstream: str, kind: str = "http") -> list[str]:
         """Return the addresses of an upstream."""
-        found = await self.ask("GET", f"/{kind}/upstreams/{upstream}/servers")
-        return [server["server"] for server in found]
+        response = await self.ask("GET", f"/{kind}/upstreams/{upstream}/servers")
+        return [server["server"] for server in response]
 
 
 def forwarding(

@@ -82,8 +82,8 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[kube.Client]:
-    async with kube.Client.from_kubeconfig(cluster.state.kubeconfig) as found:
-        yield found
+    async with kube.Client.from_kubeconfig(cluster.state.kubeconfig) as result:
+        yield result
 
 
 async def token(
@@ -107,8 +107,8 @@ async def token(
         metadata = {"name": pod, "namespace": "default"}
         made_pod = await client.create(resources.PODS, {"metadata": metadata, "spec": spec})
         uid = made_pod["metadata"]["uid"]
-    found, _ = await client.create_token("default", account, [audience], 3600, pod, uid)
-    return found
+    result, _ = await client.create_token("default", account, [audience], 3600, pod, uid)
+    return result
 
 
 async def give_address(client: kube.Client, gateway: str) -> None:

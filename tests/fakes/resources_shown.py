@@ -22,15 +22,15 @@ _MANAGER = "envoy.filters.network.http_connection_manager"
 
 def shown(resources: ResourceSet, *, whole: bool = False) -> dict[str, list[Any]]:
     """Return the resources of each kind, by name. ``whole`` adds parts common to all ports."""
-    found = {}
+    result = {}
     for kind, named in sorted(resources.by_type.items()):
         if kind != SECRET:
             made = [message(each) for _, each in sorted(named.items())]
-            found[kind.rpartition(".")[2]] = made
+            result[kind.rpartition(".")[2]] = made
             if kind == LISTENER and not whole:
                 for listener in made:
                     _shorten(listener)
-    return found
+    return result
 
 
 def message(resource: Resource) -> dict[str, Any]:
@@ -40,10 +40,10 @@ def message(resource: Resource) -> dict[str, Any]:
     name = resource.type_url.removeprefix(PREFIX)
     made = _class_of(name)()
     made.ParseFromString(resource.body)
-    found: dict[str, Any] = json.loads(
+    document: dict[str, Any] = json.loads(
         json_format.MessageToJson(made, preserving_proto_field_name=True)
     )
-    return found
+    return document
 
 
 def _told(files: dict[str, bytes]) -> dict[str, Any]:

@@ -44,8 +44,8 @@ class Asked(msgspec.Struct):
 
     @property
     def spec(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.body["spec"]
-        return found
+        spec: dict[str, Any] = self.body["spec"]
+        return spec
 
 
 Fault = Callable[[web.BaseRequest], Awaitable[web.StreamResponse | None]]
@@ -80,11 +80,11 @@ class Upstream:
         self.most = max(self.most, self._now)
         try:
             content = await request.read()
-            asked = msgspec.json.decode(content)
+            decoded = msgspec.json.decode(content)
             headers = dict(request.headers)
-            self.asked.append(Asked(headers["Host"], request.path, headers, asked))
-            if self.fault is not None and (found := await self.fault(request)) is not None:
-                return found
+            self.asked.append(Asked(headers["Host"], request.path, headers, decoded))
+            if self.fault is not None and (result := await self.fault(request)) is not None:
+                return result
             assert self._cluster is not None
             kept = {"Content-Type": headers["Content-Type"], "Accept": headers["Accept"]}
             async with self._cluster.post(request.path, data=content, headers=kept) as response:

@@ -81,8 +81,8 @@ class World:
 
     def unsupported(self, name: str, reason: str, *, served: bool = False) -> None:
         """Store that Gateway ``ns/gw`` does not support a part of the UpstreamCluster ``name``."""
-        found = Unsupported(Origin("UpstreamCluster", "", name), reason, served)
-        self.engine.commit(by_subject(("Gateway", "ns", "gw"), [found]))
+        unsupported = Unsupported(Origin("UpstreamCluster", "", name), reason, served)
+        self.engine.commit(by_subject(("Gateway", "ns", "gw"), [unsupported]))
 
     def gateway(self, name: str = "gw", *, programmed: bool = True, **more: Any) -> Key:
         plane = gateway_api.ProgrammedInput(programmed=programmed)
@@ -113,15 +113,15 @@ class World:
         with self.engine.compile() as ask:
             keys = ask(gateway_api.gateways, "")
             gateways = {key: ask(combined.compile_gateway, key) for key in keys}
-            found = {key: ask(combined.status, key) for key in ask(combined.subjects, "")}
+            result = {key: ask(combined.status, key) for key in ask(combined.subjects, "")}
             clusters = ask.read(upstream_cluster.CLUSTERS)
             self.allocated = dict(ask.map(upstream_cluster.allocation, clusters).items())
-        return gateways, {key: status for key, status in found.items() if status is not None}
+        return gateways, {key: status for key, status in result.items() if status is not None}
 
     def compiled(self, key: Key = GATEWAY) -> ir.Gateway:
-        found = self.run()[0][key]
-        assert found is not None
-        return found
+        result = self.run()[0][key]
+        assert result is not None
+        return result
 
     def served(self, key: Key = GATEWAY) -> dict[str, ApiCluster]:
         """Return the clusters of the only listener of a Gateway, by name."""

@@ -44,10 +44,10 @@ SECONDS = float(os.environ.get("FAULT_SECONDS", "30"))
 
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    found = await installation.client()
+    result = await installation.client()
     async with echo.serve({BACKEND: "app", REVISED: "revised"}):
-        yield found
-    await found.__aexit__(None, None, None)
+        yield result
+    await result.__aexit__(None, None, None)
 
 
 async def reloads(where: str) -> int:
@@ -57,8 +57,8 @@ async def reloads(where: str) -> int:
         session.get(f"http://{where}:9113/metrics") as response,
     ):
         lines = (await response.text()).splitlines()
-    found = (line for line in lines if line.startswith("gatehouse_agent_reloads_total"))
-    return int(float(next(found).split()[-1]))
+    result = (line for line in lines if line.startswith("gatehouse_agent_reloads_total"))
+    return int(float(next(result).split()[-1]))
 
 
 def marked(name: str, path: str) -> dict[str, Any]:
@@ -177,8 +177,8 @@ async def test_killed_worker_is_replaced_and_logged(
         os.kill(worker, signal.SIGKILL)
 
     async def replaced() -> bool:
-        found = agents.children(master)
-        return len(found) == len(workers) and found.isdisjoint(workers)
+        children = agents.children(master)
+        return len(children) == len(workers) and children.isdisjoint(workers)
 
     await until(replaced)
     async with traffic(where) as seen:
@@ -208,10 +208,10 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
         await client.patch(resources.GATEWAYS, "web", patch, "default")
 
         async def programmed() -> dict[str, dict[str, Any]]:
-            found = await client.get(resources.GATEWAYS, "web", "default")
+            result = await client.get(resources.GATEWAYS, "web", "default")
             return {
                 listener["name"]: condition
-                for listener in found["status"]["listeners"]
+                for listener in result["status"]["listeners"]
                 for condition in listener["conditions"]
                 if condition["type"] == "Programmed"
             }
@@ -223,8 +223,8 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
         await until(rejected)
         assert (await programmed())["more"]["status"] == "False"
         assert (await programmed())["http"]["status"] == "True"
-        found = await holds(client, "Gateway", "web", "Programmed")
-        assert "Gateway default/web: port 8099" in found["message"]
+        result = await holds(client, "Gateway", "web", "Programmed")
+        assert "Gateway default/web: port 8099" in result["message"]
         # Everything else of the Gateway still changes.
         await apply(client, [route("beside", "/beside")])
         await holds(client, "HTTPRoute", "beside", "Accepted")

@@ -57,9 +57,9 @@ def clusters() -> Iterator[Estate]:
 
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    found = await installation.client()
-    yield found
-    await found.__aexit__(None, None, None)
+    result = await installation.client()
+    yield result
+    await result.__aexit__(None, None, None)
 
 
 class Front:
@@ -79,8 +79,8 @@ class Front:
             connector=aiohttp.TCPConnector(ssl=context, limit=0),
             headers={"Host": name, **headers},
             timeout=aiohttp.ClientTimeout(total=None),
-        ) as made:
-            yield made
+        ) as session:
+            yield session
         # What was asked for with TLS is closed in the loop's next turns.
         await asyncio.sleep(0.25)
 
@@ -124,8 +124,8 @@ async def front(clusters: Estate, installation: Installation, client: kube.Clien
         await client.get(resources.UPSTREAM_CLUSTERS, A)
     except kube.NotFound:
         await kube_estate.put_in_front(clusters, installation, client)
-    found = await client.get(resources.GATEWAYS, "apis", "default")
-    return Front(clusters, found["status"]["addresses"][0]["value"])
+    gateway = await client.get(resources.GATEWAYS, "apis", "default")
+    return Front(clusters, gateway["status"]["addresses"][0]["value"])
 
 
 async def ready(front: Front, name: str = A, count: int = 20) -> None:
@@ -174,7 +174,7 @@ async def test_nothing_is_written_twice_when_servers_are_killed(
         await asyncio.gather(*tasks, return_exceptions=True)
         query = f"{MAPS}?labelSelector=mark"
         async with http.get(query, server_hostname=A) as response:
-            found = (await response.json())["items"]
+            result = (await response.json())["items"]
     answers = sum((each.answers for each in writers), Counter())
     failures = [*together(writers)]
     print(answers, failures)
@@ -186,7 +186,7 @@ async def test_nothing_is_written_twice_when_servers_are_killed(
     for writer in writers:
         assert len(writer.failures) <= len(kills)
     assert all(any(0 <= when - kill < 2 for kill in kills) for when, _ in failures)
-    marks = Counter(each["metadata"]["labels"]["mark"] for each in found)
+    marks = Counter(each["metadata"]["labels"]["mark"] for each in result)
     assert set(marks.values()) == {1}
     assert {mark for each in writers for mark in each.made} <= marks.keys()
     assert marks.keys() <= {mark for each in writers for mark in each.marks}
@@ -284,12 +284,12 @@ async def watch(
 
 async def taken(seen: asyncio.Queue[str], count: int) -> Counter[str]:
     """Count the next `count` events of watches, or fewer if none comes for a minute."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with contextlib.suppress(TimeoutError):
-        while found.total() < count:
+        while counts.total() < count:
             async with asyncio.timeout(60):
-                found[await seen.get()] += 1
-    return found
+                counts[await seen.get()] += 1
+    return counts
 
 
 def changed(number: int) -> Any:

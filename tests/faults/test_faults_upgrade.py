@@ -79,12 +79,10 @@ class Pods:
         self._client, self._namespace, self._labels = client, namespace, labels
 
     async def tags(self, *, ready: bool = False) -> list[str]:
-        found = await self._client.list(
-            resources.PODS, self._namespace, label_selector=self._labels
-        )
+        pods = await self._client.list(resources.PODS, self._namespace, label_selector=self._labels)
         return sorted(
             pod["spec"]["containers"][0]["image"].rpartition(":")[2]
-            for pod in found.items
+            for pod in pods.items
             if not ready or _is_ready(pod)
         )
 
@@ -252,11 +250,11 @@ async def _answered(where: str, path: str) -> bool:
 
 def _estate(cluster: Cluster, gateway_class: str) -> list[dict[str, Any]]:
     """Return the example objects with a backend that Pods reach."""
-    found = _exact(hello(gateway_class))
-    for each in found:
+    result = _exact(hello(gateway_class))
+    for each in result:
         if each["kind"] == "EndpointSlice":
             each["endpoints"] = [{"addresses": [cluster.gateway]}]
-    return found
+    return result
 
 
 def _exact(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -69,14 +69,14 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
     if server.done():
         await server
     cert, key = authority.issue("admin", "system:masters")
-    found = Configuration(
+    configuration = Configuration(
         f"https://127.0.0.1:{port.result()}",
         StaticToken(),
         ca=authority.pem,
         client_cert=cert,
         client_key=key,
     )
-    async with kube.Client(found) as connected:
+    async with kube.Client(configuration) as connected:
         yield connected
     stop.set()
     await server

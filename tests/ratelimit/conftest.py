@@ -21,7 +21,7 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 
 @pytest.fixture
 def counter(redis: Redis, tmp_path: Path) -> Iterator[Counter]:
-    made = Counter(redis.url, tmp_path / "counter.log")
-    made.start()
-    yield made
-    made.kill()
+    counts = Counter(redis.url, tmp_path / "counter.log")
+    counts.start()
+    yield counts
+    counts.kill()

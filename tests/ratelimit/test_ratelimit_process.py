@@ -58,9 +58,9 @@ async def test_buckets_are_apart(counter: Counter) -> None:
         for each in (limit(1, 1), limit(1, 1, "t"), limit(1, 1, "s", "other")):
             assert await envoy.passes(each)
             assert not await envoy.passes(each)
-        found = await envoy.ask(limit(1, 1, "new"), limit(1, 1))
-        assert found.overall_code == OVER
-        assert [each.code for each in found.statuses] == [OK, OVER]
+        response = await envoy.ask(limit(1, 1, "new"), limit(1, 1))
+        assert response.overall_code == OVER
+        assert [each.code for each in response.statuses] == [OK, OVER]
         assert (await envoy.ask(limit(1, 1), domain="another")).overall_code == OK
 
 
@@ -146,8 +146,8 @@ async def test_two_counters_never_let_more_pass_than_the_limit(
                 nonlocal asked
                 while time.monotonic() - begun < 3:
                     asked += 1
-                    found = await (one, two)[which].passes(limit(rate, burst))
-                    passed[which] += found
+                    result = await (one, two)[which].passes(limit(rate, burst))
+                    passed[which] += result
 
             await asyncio.gather(*(ask(each % 2) for each in range(24)))
         seconds = time.monotonic() - begun

@@ -82,9 +82,9 @@ async def agent(
     plane: ControlPlane, seen: Seen, token: str = "good:pod-1", **more: bool
 ) -> AsyncIterator[AgentV2]:
     async with channel(plane.port, plane.cert, "control.plane") as made:
-        found = AgentV2(made, token, seen.apply)
-        async with found.connected(**more):
-            yield found
+        result = AgentV2(made, token, seen.apply)
+        async with result.connected(**more):
+            yield result
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ async def agent(
 def test_rejection_is_read_from_command_response(
     status: STATES, message: str, error: str, expected: str | None
 ) -> None:
-    said = sdk.CommandStatusResponse(status=status, message=message, error=error)
-    assert messages.command_error(said) == expected
+    response = sdk.CommandStatusResponse(status=status, message=message, error=error)
+    assert messages.command_error(response) == expected
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_equal_bundles_make_equal_archives_of_relative_paths_and_modes() -> None
     main = main_file.build(ABOUT, bundle(""))
     packed = payload.archive(bundle("x"), main)
     assert packed == payload.archive(bundle("x"), main)
-    found = unzipped({"contents": b64encode(packed.contents), "checksum": packed.checksum})
-    assert {name: mode for name, (_, mode) in found.items()} == {
+    result = unzipped({"contents": b64encode(packed.contents), "checksum": packed.checksum})
+    assert {name: mode for name, (_, mode) in result.items()} == {
         "main.conf": 0o644,
         "gatehouse/http.conf": 0o644,
         "gatehouse/tls/k.key": 0o600,
@@ -188,9 +188,9 @@ def test_equal_bundles_make_equal_archives_of_relative_paths_and_modes() -> None
 
 
 def test_uploaded_document_names_its_target_nginx() -> None:
-    wanted = bundle("x")
-    main = main_file.build(ABOUT, wanted)
-    sent = payload.document(wanted, payload.archive(wanted, main), main, ABOUT)
+    file_set = bundle("x")
+    main = main_file.build(ABOUT, file_set)
+    sent = payload.document(file_set, payload.archive(file_set, main), main, ABOUT)
     assert main_file.read_description(payload.uploaded_head(sent)) == ABOUT
 
 
@@ -204,9 +204,9 @@ async def test_a_bundle_arrives_with_a_main_file_and_is_confirmed(
 ) -> None:
     seen = Seen()
     noise = File.make("gatehouse/noise", random.Random(1).randbytes(3 << 20))
-    wanted = bundle("one", noise)
-    async with agent(control_plane, seen) as found:
-        report = await control_plane.programmed(wanted)
+    file_set = bundle("one", noise)
+    async with agent(control_plane, seen) as result:
+        report = await control_plane.programmed(file_set)
         (instance,) = report.instances
         assert (instance.instance, instance.proxy) == ("pod-1", "nginx/1.27.4")
         assert instance.features == frozenset()
@@ -224,16 +224,16 @@ async def test_a_bundle_arrives_with_a_main_file_and_is_confirmed(
         assert ("/etc/nginx", "nginx.conf") in mapped
         assert ("/etc/nginx/gatehouse/tls", "k.key") in mapped
         # In pieces, after one header.
-        assert found.received[0] > 4
+        assert result.received[0] > 4
 
 
 async def test_the_answer_to_a_registration_comes_first_and_wants_no_uploads(
     control_plane: ControlPlane,
 ) -> None:
     control_plane.server.publish(GATEWAY, bundle("one"))
-    async with agent(control_plane, Seen()) as found:
-        await until(lambda: len(found.commands) >= 2)
-        response = found.commands[0].agent_connect_response
+    async with agent(control_plane, Seen()) as result:
+        await until(lambda: len(result.commands) >= 2)
+        response = result.commands[0].agent_connect_response
         assert response.status.statusCode == sdk.AgentConnectStatus.StatusCode.CONNECT_OK
         assert not response.agent_config.configs.configs
 
@@ -276,25 +276,25 @@ async def test_silent_agent_does_not_delay_other_agents(control_plane: ControlPl
 
 async def test_a_long_test_ends_with_a_regular_report(control_plane: ControlPlane) -> None:
     seen = Seen("silent")
-    async with agent(control_plane, seen) as found:
+    async with agent(control_plane, seen) as result:
         control_plane.server.publish(GATEWAY, bundle("one"))
         await until(lambda: bool(seen.configs))
-        (asked,) = found.asked
-        await found.answer(asked, message=messages.STILL_VALIDATING)
-        await found.tell(correlation_id=asked, status=OUTCOMES.PENDING)
+        (asked,) = result.asked
+        await result.answer(asked, message=messages.STILL_VALIDATING)
+        await result.tell(correlation_id=asked, status=OUTCOMES.PENDING)
         await asyncio.sleep(0.1)
         assert not control_plane.server.report(GATEWAY).programmed
-        await found.tell(correlation_id=asked, status=OUTCOMES.OK)
+        await result.tell(correlation_id=asked, status=OUTCOMES.OK)
         await control_plane.until(lambda report: report.programmed)
-        assert len(found.asked) == 1
+        assert len(result.asked) == 1
 
 
 @pytest.mark.parametrize("token", ["bad", ""])
 async def test_a_bad_token_gets_nothing(control_plane: ControlPlane, token: str) -> None:
-    async with agent(control_plane, Seen(), token) as found:
-        assert await found.ended() == grpc.StatusCode.UNAUTHENTICATED
+    async with agent(control_plane, Seen(), token) as result:
+        assert await result.ended() == grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.aio.AioRpcError) as denied:
-            await found.download("anything")
+            await result.download("anything")
         assert denied.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -371,13 +371,13 @@ async def _cut_and_asked_again(control_plane: ControlPlane) -> None:
                         return
                     yield chunk
 
-        found = Cut(made, "good:pod-1", seen.apply)
-        async with found.connected():
+        cut = Cut(made, "good:pod-1", seen.apply)
+        async with cut.connected():
             control_plane.server.publish(GATEWAY, bundle("one", noise))
             report = await control_plane.until(lambda report: bool(report.error))
             assert report.error == "pod-1: Config apply failed (download): checksum"
             await control_plane.until(lambda report: report.programmed)
-            assert len(found.asked) == 2
+            assert len(cut.asked) == 2
 
 
 async def test_reconnected_agent_is_recognized_without_new_apply(
@@ -385,11 +385,11 @@ async def test_reconnected_agent_is_recognized_without_new_apply(
 ) -> None:
     seen = Seen()
     async with channel(control_plane.port, control_plane.cert, "control.plane") as made:
-        found = AgentV2(made, "good:pod-1", seen.apply)
-        async with found.connected():
+        result = AgentV2(made, "good:pod-1", seen.apply)
+        async with result.connected():
             await control_plane.programmed(bundle("one"))
         await control_plane.until(lambda report: not report.instances)
-        async with found.connected():
+        async with result.connected():
             await control_plane.until(lambda report: report.programmed)
             assert seen.texts == ["one"]
             await control_plane.programmed(bundle("two"))

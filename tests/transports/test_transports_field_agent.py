@@ -65,8 +65,8 @@ def files(request: Request) -> dict[str, files_pb2.File]:
 
 @pytest.fixture
 async def agent(plane: ControlPlane) -> AsyncIterator[WireAgent]:
-    async with wire_agent(plane, "good:pod-1") as found:
-        yield found
+    async with wire_agent(plane, "good:pod-1") as result:
+        yield result
 
 
 async def served(plane: ControlPlane, agent: WireAgent) -> Subscribed:
@@ -89,12 +89,18 @@ async def test_first_request_contains_main_file_and_marks_package_files_unmanage
     old = "/etc/nginx/gatehouse/servers/old.conf"
     await agent.update_overview(MAIN, *OF_THE_PACKAGE, old)
     request = await stream.asked()
-    asked = files(request)
-    assert [name for name, file in asked.items() if file.unmanaged] == sorted(OF_THE_PACKAGE)
-    assert set(asked) == {MAIN, *OF_THE_PACKAGE, *(f"/etc/nginx/{path}" for path in ONE.files)}
+    requested_files = files(request)
+    assert [name for name, file in requested_files.items() if file.unmanaged] == sorted(
+        OF_THE_PACKAGE
+    )
+    assert set(requested_files) == {
+        MAIN,
+        *OF_THE_PACKAGE,
+        *(f"/etc/nginx/{path}" for path in ONE.files),
+    }
     # The agent checks the permissions of all.
-    assert {file.file_meta.permissions for file in asked.values()} == {"0644"}
-    main = asked[MAIN].file_meta
+    assert {file.file_meta.permissions for file in requested_files.values()} == {"0644"}
+    main = requested_files[MAIN].file_meta
     text = (await agent.get_file(main, request.message_meta.correlation_id)).decode()
     assert "include gatehouse/http.conf;" in text
     assert len(text) == main.size
@@ -122,8 +128,8 @@ async def test_files_that_are_reported_before_their_nginx_count(
     stream = Subscribed(agent)
     await agent.update_overview(MAIN, *OF_THE_PACKAGE)
     await agent.update_status(of_the_field())
-    asked = files(await stream.asked(seconds=3.0))
-    assert set(OF_THE_PACKAGE) < set(asked)
+    requested_files = files(await stream.asked(seconds=3.0))
+    assert set(OF_THE_PACKAGE) < set(requested_files)
 
 
 async def test_an_nginx_without_a_path_of_its_configuration_is_asked_nothing(

@@ -57,13 +57,13 @@ class Plane:
 @pytest.fixture
 async def plane() -> Plane:
     """One instance that serves a good file set and rejects the newest one."""
-    made = Plane()
-    made.fleet.publish(GATEWAY, GOOD)
-    made.connect("old")
-    assert await made.answer("old") == GOOD.version
-    made.fleet.publish(GATEWAY, BAD)
-    assert await made.answer("old", "nginx: [emerg] bad") == BAD.version
-    return made
+    control_plane = Plane()
+    control_plane.fleet.publish(GATEWAY, GOOD)
+    control_plane.connect("old")
+    assert await control_plane.answer("old") == GOOD.version
+    control_plane.fleet.publish(GATEWAY, BAD)
+    assert await control_plane.answer("old", "nginx: [emerg] bad") == BAD.version
+    return control_plane
 
 
 async def test_new_instance_gets_the_known_good_file_set_first(plane: Plane) -> None:

@@ -138,9 +138,9 @@ async def test_open_connection_loses_identity_when_certificate_expires(
     name = x509.UniformResourceIdentifier(URI)
     cert, _ = authority.issue("soon", name, ends=timedelta(seconds=2))
     peer = {"x509_pem_cert": [cert.read_bytes()]}
-    found = shown.identify(peer)
-    assert (found.gateway, found.instance) == (BALANCER, "lb-1")
-    left = found.expires - time.time()
+    result = shown.identify(peer)
+    assert (result.gateway, result.instance) == (BALANCER, "lb-1")
+    left = result.expires - time.time()
     assert 0 < left <= 2, datetime.now(UTC)
     await asyncio.sleep(left + 0.05)
     with pytest.raises(Denied, match="has expired"):

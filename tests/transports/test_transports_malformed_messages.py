@@ -55,9 +55,9 @@ async def everybody_else_is_served(plane: ControlPlane, changes: int = 10) -> No
     """Change both Gateways; the honest ones get every version at once."""
     for number in range(changes):
         for gateway in (GATEWAY, OTHER):
-            made = bundle(f"{gateway} {number}")
-            plane.server.publish(gateway, made)
-            await has(plane, gateway, "pod-1", made.version)
+            file_set = bundle(f"{gateway} {number}")
+            plane.server.publish(gateway, file_set)
+            await has(plane, gateway, "pod-1", file_set.version)
 
 
 async def test_agent_that_never_reads_delays_no_other_agent_and_retains_no_file_sets(

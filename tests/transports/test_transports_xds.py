@@ -42,10 +42,10 @@ REASONS: dict[Callable[..., Resource], str] = {
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
-    made = EnvoyControlPlane(tmp_path)
-    await made.start()
-    yield made
-    await made.server.stop(0.1)
+    control_plane = EnvoyControlPlane(tmp_path)
+    await control_plane.start()
+    yield control_plane
+    await control_plane.server.stop(0.1)
 
 
 @pytest.mark.parametrize("delta", [True, False])
@@ -170,8 +170,8 @@ async def test_client_that_does_not_read_delays_no_other_client(
 
 
 def confirmed(report: DataPlaneReport, instance: str) -> bool:
-    found = {each.instance: each.confirmed for each in report.instances}
-    return found.get(instance) == report.desired
+    result = {each.instance: each.confirmed for each in report.instances}
+    return result.get(instance) == report.desired
 
 
 async def test_reconnected_client_replaces_its_former_stream(

@@ -173,10 +173,10 @@ async def test_fake_api_rejects_unknown_paths_upstreams_and_servers(client: Clie
     assert "static" not in (await client.ask("GET", "/9/http/upstreams"))[1]
     for method in ("GET", "PATCH", "DELETE"):
         body: Any = {} if method == "PATCH" else None
-        found = await client.refused(method, f"{SERVERS}/7", body)
-        assert found == (404, "UpstreamServerNotFound")
-        found = await client.refused(method, f"{SERVERS}/a", body)
-        assert found == (400, "UpstreamBadServerId")
+        rejection = await client.refused(method, f"{SERVERS}/7", body)
+        assert rejection == (404, "UpstreamServerNotFound")
+        rejection = await client.refused(method, f"{SERVERS}/a", body)
+        assert rejection == (400, "UpstreamBadServerId")
     assert await client.refused("GET", "/9/http/nothing") == (404, "PathNotFound")
     assert await client.refused("PUT", SERVERS) == (405, "MethodNotSupported")
     assert (await client.ask("GET", "x"))[0] == 404
@@ -197,8 +197,8 @@ async def test_a_patch_changes_what_it_names(client: Client) -> None:
     _, changed = await client.ask("PATCH", f"{SERVERS}/0", {"server": "10.0.0.2", "down": False})
     assert (changed["server"], changed["down"]) == ("10.0.0.2:80", False)
     for body in ({"id": 3}, {"backup": True}, {"service": "a"}):
-        found = await client.refused("PATCH", f"{SERVERS}/0", body)
-        assert found == (400, "UpstreamConfFormatError")
+        rejection = await client.refused("PATCH", f"{SERVERS}/0", body)
+        assert rejection == (400, "UpstreamConfFormatError")
 
 
 async def test_a_draining_server_is_shown_so(client: Client) -> None:
@@ -242,8 +242,8 @@ async def test_pairs_are_added_changed_and_removed(client: Client, tmp_path: Pat
     assert await client.ask("GET", f"{zone}?key=b") == (200, {"b": "2"})
     assert await client.refused("GET", f"{zone}?key=c") == (404, "KeyvalKeyNotFound")
     assert await client.refused("POST", zone, {"a": "2"}) == (409, "KeyvalKeyExists")
-    found = await client.refused("POST", zone, {"c": "1", "d": "1"})
-    assert found == (400, "KeyvalFormatError")
+    rejection = await client.refused("POST", zone, {"c": "1", "d": "1"})
+    assert rejection == (400, "KeyvalFormatError")
     assert (await client.ask("PATCH", zone, {"a": "3"}))[0] == 204
     assert (await client.ask("PATCH", zone, {"b": None}))[0] == 204
     assert await client.refused("PATCH", zone, {"b": "1"}) == (404, "KeyvalKeyNotFound")

@@ -52,8 +52,8 @@ def described(name: str, text: str) -> Resource:
 @st.composite
 def accompanied_worlds(draw: st.DrawFn) -> ResourceSet:
     texts = st.sampled_from(["one", "two", "bad"])
-    found = draw(st.dictionaries(st.sampled_from(["p", "q", "r"]), texts))
-    return draw(worlds()).changed(described(name, text) for name, text in found.items())
+    result = draw(st.dictionaries(st.sampled_from(["p", "q", "r"]), texts))
+    return draw(worlds()).changed(described(name, text) for name, text in result.items())
 
 
 STEPS = st.one_of(
@@ -93,8 +93,8 @@ def test_companions_end_with_what_is_described_and_refusals_are_known(steps: lis
     assert {each.key for each in refused if each.type_url == SIDECAR_CONFIG} == {
         each.key for each in wanted.values() if each.body == b"bad"
     }
-    kept = chain.kept.by_type.get(SIDECAR_CONFIG, {})
-    assert {name: each.body for name, each in kept.items()} == {
+    sidecar_config = chain.kept.by_type.get(SIDECAR_CONFIG, {})
+    assert {name: each.body for name, each in sidecar_config.items()} == {
         name: each.body for name, each in chain.does.items()
     }
 
@@ -138,13 +138,13 @@ def test_an_agent_without_companions_asks_for_none() -> None:
 
 def test_files_come_back_as_they_were() -> None:
     told = {"gatehouse/a.json": b"[1]", "secret": bytes(range(256))}
-    made = sidecar_configs.resource(
+    resource = sidecar_configs.resource(
         "authenticator", "p1", told, origins=(Origin("HTTPRoute", "a", "b"),)
     )
-    assert made.name == "authenticator/p1"
-    assert made.secret
-    assert sidecar_configs.companion(made) == "authenticator"
-    assert sidecar_configs.files(made) == told
+    assert resource.name == "authenticator/p1"
+    assert resource.secret
+    assert sidecar_configs.companion(resource) == "authenticator"
+    assert sidecar_configs.files(resource) == told
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a//b", ".x", "a\0b"])

@@ -50,16 +50,16 @@ def world(text: str) -> ResourceSet:
 
     A listener is followed by the clusters that its routes lead to.
     """
-    found = []
+    result = []
     for each in text.split():
         kind, name, *more = each.split(":")
         if kind == "L":
-            found.append(made(LISTENER, name, f"routes-{name}|one"))
-            found.append(made(ROUTES, f"routes-{name}", f"{','.join(more)}|one"))
+            result.append(made(LISTENER, name, f"routes-{name}|one"))
+            result.append(made(ROUTES, f"routes-{name}", f"{','.join(more)}|one"))
         else:
             type_url = CLUSTER if kind == "C" else ENDPOINTS
-            found.append(made(type_url, name, more[0] if more else "one"))
-    return ResourceSet(found)
+            result.append(made(type_url, name, more[0] if more else "one"))
+    return ResourceSet(result)
 
 
 HISTORIES = {

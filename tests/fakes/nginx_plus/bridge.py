@@ -58,10 +58,10 @@ def _upstream(kind: str, node: dict[str, Any], prefix: Path) -> Upstream:
     inner = {each["directive"]: each["args"] for each in node["block"]}
     state = state_file(inner["state"][0], prefix) if "state" in inner else None
     zone = inner.get("zone", [""])[0]
-    made = Upstream(kind, node["args"][0], zone=zone, state=state, backup="hash" not in inner)
+    upstream = Upstream(kind, node["args"][0], zone=zone, state=state, backup="hash" not in inner)
     for _, server in _blocks(node["block"], "server"):
-        made.load(" ".join(server["args"]))
-    return made
+        upstream.load(" ".join(server["args"]))
+    return upstream
 
 
 class Bridge:

@@ -39,14 +39,14 @@ class Server(msgspec.Struct):
 
     def shown(self, kind: str) -> dict[str, Any]:
         """Return the object in the format of the API."""
-        found = {"id": self.id, "server": self.server, "service": self.service, **self.parameters}
+        result = {"id": self.id, "server": self.server, "service": self.service, **self.parameters}
         if kind == "stream":
-            del found["route"]
+            del result["route"]
         if self.drain:
-            found["drain"] = True
+            result["drain"] = True
         if self.parent is not None:
-            found |= {"parent": self.parent, "host": self.host}
-        return found
+            result |= {"parent": self.parent, "host": self.host}
+        return result
 
     def line(self) -> str:
         """Return the line of the state file."""
@@ -121,12 +121,12 @@ class Upstream:
         if is_name(where) and names is None:
             raise ApiError(400, "UpstreamConfNoResolver", "no resolver defined to resolve names")
         drain = given.pop("drain", False)
-        found = (names or {}).get(split(where)[0], []) if is_name(where) else []
-        if len(self.servers) + 1 + len(found) > self.room:
+        result = (names or {}).get(split(where)[0], []) if is_name(where) else []
+        if len(self.servers) + 1 + len(result) > self.room:
             text = f'upstream "{self.name}" memory exhausted'
             raise ApiError(400, "UpstreamOutOfMemory", text)
         made = self._put(Server(0, where, DEFAULTS | given, service, drain))
-        for each in found:
+        for each in result:
             resolved = address(each, kind=self.kind) if ":" in each else f"{each}:{split(where)[1]}"
             self._put(
                 Server(0, resolved, dict(made.parameters), "", drain, made.id, split(where)[0])
@@ -333,16 +333,16 @@ class Plus:
 
     def upstream(self, kind: str, name: str) -> Upstream:
         """Return an upstream that can be changed. Raises ApiError."""
-        found = self.upstreams.get((kind, name))
-        if found is None:
+        result = self.upstreams.get((kind, name))
+        if result is None:
             raise ApiError(404, "UpstreamNotFound", "upstream not found")
-        if not found.zone:
+        if not result.zone:
             raise ApiError(400, "UpstreamStatic", "upstream is static")
-        return found
+        return result
 
     def keyval(self, kind: str, name: str) -> Keyval:
         """Return a key-value zone. Raises ApiError."""
-        found = self.keyvals.get((kind, name))
-        if found is None:
+        result = self.keyvals.get((kind, name))
+        if result is None:
             raise ApiError(404, "KeyvalNotFound", "keyval not found")
-        return found
+        return result

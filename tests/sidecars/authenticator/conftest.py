@@ -21,11 +21,11 @@ def tmp_path() -> Iterator[Path]:
 
 @pytest.fixture
 def provider(tmp_path: Path) -> Iterator[OidcProvider]:
-    with oidc_provider(tmp_path / "pki") as found:
-        yield found
+    with oidc_provider(tmp_path / "pki") as result:
+        yield result
 
 
 @pytest.fixture
 async def authenticator(tmp_path: Path, provider: OidcProvider) -> AsyncIterator[Running]:
-    async with running(tmp_path) as found:
-        yield found
+    async with running(tmp_path) as result:
+        yield result

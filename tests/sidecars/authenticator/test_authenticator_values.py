@@ -100,8 +100,8 @@ def test_parts_that_are_missing_make_no_session(header: str) -> None:
 
 
 def test_a_longer_session_leaves_nothing_to_a_shorter_one() -> None:
-    found = dict(cookies.split("S", "a" * 5000)) | dict(cookies.split("S", "b"))
-    assert cookies.joined("S", found) == "b"
+    result = dict(cookies.split("S", "a" * 5000)) | dict(cookies.split("S", "b"))
+    assert cookies.joined("S", result) == "b"
 
 
 @pytest.mark.parametrize(

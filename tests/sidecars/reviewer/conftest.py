@@ -32,6 +32,6 @@ async def upstream(tmp_path: Path) -> AsyncIterator[Upstream]:
 
 @pytest.fixture
 async def reviewer(tmp_path: Path) -> AsyncIterator[Running]:
-    async with running(tmp_path) as found:
-        await found.serving()
-        yield found
+    async with running(tmp_path) as result:
+        await result.serving()
+        yield result

@@ -83,8 +83,8 @@ async def test_malformed_request_is_rejected_without_review(
     reviewer: Running, upstream: Upstream, headers: dict[str, str], said: str
 ) -> None:
     known = {"x_user": "a", "x_as_user": "b", **headers}
-    found = await reviewer.ask("/impersonation", 1, 1, **known)
-    assert (found.status, found.text.startswith(said)) == (400, True), found.text
+    response = await reviewer.ask("/impersonation", 1, 1, **known)
+    assert (response.status, response.text.startswith(said)) == (400, True), response.text
     assert upstream.asked == []
 
 
@@ -92,8 +92,8 @@ async def test_request_without_bearer_token_is_denied_without_review(
     reviewer: Running, upstream: Upstream
 ) -> None:
     for header in ("", "Basic YTpi", "Bearer", "Bearer a b"):
-        found = await reviewer.ask("/token", authorization=header)
-        assert (found.status, found.keep) == (401, 10)
+        response = await reviewer.ask("/token", authorization=header)
+        assert (response.status, response.keep) == (401, 10)
     assert upstream.asked == []
 
 
@@ -116,9 +116,9 @@ async def test_groups_by_the_thousand(reviewer: Running, upstream: Upstream) -> 
         connector=aiohttp.UnixConnector(str(reviewer.socket)), max_field_size=1 << 20
     ) as http:
         reviewer.http = http
-        found = await reviewer.token("a")
-    assert found.status == 200
-    assert found.headers["x-groups"].count(",") == 2999
+        response = await reviewer.token("a")
+    assert response.status == 200
+    assert response.headers["x-groups"].count(",") == 2999
 
 
 # What fails
@@ -160,11 +160,11 @@ async def test_failed_review_is_retried_once_and_not_cached(
         upstream.asked.clear()
         token = f"good-{name.replace(' ', '-')}"
         upstream.fault = saying(response)
-        found = await reviewer.token(token)
-        assert (name, found.status, len(upstream.asked)) == (name, 503, 2)
-        assert found.text.startswith(f"{CLUSTER}: {said}")
-        assert "x-keep" not in found.headers
-        assert f"reviewer: {found.text}" in reviewer.log
+        result = await reviewer.token(token)
+        assert (name, result.status, len(upstream.asked)) == (name, 503, 2)
+        assert result.text.startswith(f"{CLUSTER}: {said}")
+        assert "x-keep" not in result.headers
+        assert f"reviewer: {result.text}" in reviewer.log
         upstream.fault = of_alices
         assert (await reviewer.token(token)).status == 200
     metrics = await reviewer.metrics()
@@ -187,8 +187,8 @@ async def test_one_failure_is_not_noticed(reviewer: Running, upstream: Upstream)
     upstream.fault = fault
     for name in (*FAULTS, "cut", "slow"):
         upstream.asked.clear()
-        found = await reviewer.token(f"good-{name.replace(' ', '-')}")
-        assert (name, found.status, len(upstream.asked)) == (name, 200, 2)
+        response = await reviewer.token(f"good-{name.replace(' ', '-')}")
+        assert (name, response.status, len(upstream.asked)) == (name, 200, 2)
     assert reviewer.log == ""
 
 
@@ -197,8 +197,8 @@ async def test_a_gateway_that_is_not_let_in_asks_once(
     reviewer: Running, upstream: Upstream, status: int
 ) -> None:
     upstream.fault = saying(lambda: web.Response(status=status, text="go away"))
-    found = await reviewer.token("good")
-    assert (found.status, found.text) == (503, f"{CLUSTER}: tokenreviews: {status} go away")
+    response = await reviewer.token("good")
+    assert (response.status, response.text) == (503, f"{CLUSTER}: tokenreviews: {status} go away")
     assert len(upstream.asked) == 1
 
 
@@ -209,8 +209,8 @@ async def test_a_cluster_that_does_not_answer(reviewer: Running, upstream: Upstr
 
     upstream.fault = fault
     begun = time.monotonic()
-    found = await reviewer.token("good")
-    assert (found.status, found.text) == (503, f"{CLUSTER}: no response within 2 s")
+    response = await reviewer.token("good")
+    assert (response.status, response.text) == (503, f"{CLUSTER}: no response within 2 s")
     assert 4 <= time.monotonic() - begun < 10
 
 
@@ -219,11 +219,11 @@ async def test_an_envoy_that_is_away(reviewer: Running, upstream: Upstream) -> N
     assert (await reviewer.token("good")).status == 200
     await upstream.stop()
     assert (await reviewer.token("good")).status == 200
-    found = await reviewer.token("good too")
-    assert (found.status, "x-user" in found.headers) == (401, False)
-    found = await reviewer.token("good-too")
-    assert found.status == 503
-    assert found.text == f"{CLUSTER}: cannot connect to Envoy: No such file or directory"
+    response = await reviewer.token("good too")
+    assert (response.status, "x-user" in response.headers) == (401, False)
+    response = await reviewer.token("good-too")
+    assert response.status == 503
+    assert response.text == f"{CLUSTER}: cannot connect to Envoy: No such file or directory"
     await upstream.start()
     assert (await reviewer.token("good-too")).status == 200
 
@@ -236,8 +236,8 @@ async def test_one_failed_permission_is_no_answer(reviewer: Running, upstream: U
 
     upstream.fault = fault
     client, wanted = {"username": "a"}, {"username": "b", "groups": ["dev", "ops"]}
-    found = await reviewer.impersonation(client, wanted)
-    assert (found.status, found.text) == (503, f"{CLUSTER}: subjectaccessreviews: 500 no")
+    response = await reviewer.impersonation(client, wanted)
+    assert (response.status, response.text) == (503, f"{CLUSTER}: subjectaccessreviews: 500 no")
 
 
 async def test_tokens_never_appear_in_log_or_response(
@@ -248,10 +248,10 @@ async def test_tokens_never_appear_in_log_or_response(
 
     upstream.fault = fault
     token = "good" + "s3cret" * 40
-    found = await reviewer.token(token)
-    assert found.status == 503
+    response = await reviewer.token(token)
+    assert response.status == 503
     assert "cannot" in reviewer.log
-    for shown in (found.text, reviewer.log):
+    for shown in (response.text, reviewer.log):
         assert "s3cret" not in shown
 
 
@@ -317,13 +317,13 @@ async def statuses(reviewer: Running, tokens: Sequence[str]) -> set[int]:
     What a busy upstream did not answer in time (503) is asked again, as clients do.
     """
     reader, writer = await asyncio.open_unix_connection(str(reviewer.socket))
-    found = set()
+    result = set()
     with contextlib.closing(writer):
         for token in tokens:
             while (status := await _asked(reader, writer, token)) == 503:
                 await asyncio.sleep(0.5)
-            found.add(status)
-    return found
+            result.add(status)
+    return result
 
 
 async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> int:

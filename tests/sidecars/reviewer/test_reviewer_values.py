@@ -61,9 +61,9 @@ def test_a_user_is_read_as_it_was_written(user: User) -> None:
     ],
 )
 def test_users_that_cannot_be_read(headers: dict[str, str], said: str) -> None:
-    with pytest.raises(MalformedHeaderError) as found:
+    with pytest.raises(MalformedHeaderError) as result:
         user_headers.user(headers, "x-")
-    assert str(found.value) == said
+    assert str(result.value) == said
 
 
 def test_a_key_may_come_more_than_once() -> None:
@@ -155,9 +155,9 @@ def test_impersonated_name_requires_permission(name: str, permission: Permission
 
 
 def test_everything_that_is_wanted_is_needed_once() -> None:
-    wanted = User("bob", "7", ("a", "b", "a"), (("Scopes", ("x", "y")), ("scopes", ("x",))))
+    user = User("bob", "7", ("a", "b", "a"), (("Scopes", ("x", "y")), ("scopes", ("x",))))
     beyond = "authentication.k8s.io"
-    assert impersonation.permissions(wanted) == [
+    assert impersonation.permissions(user) == [
         Permission("users", "bob"),
         Permission("groups", "a"),
         Permission("groups", "b"),
@@ -202,9 +202,9 @@ def _token_review(status: Any) -> bytes:
 
 def test_a_token_is_its_users_or_nobodys() -> None:
     user = {"username": "a", "groups": ["g", ""], "extra": {"k": ["v"]}}
-    found = reviews.token_verdict(_token_review({"authenticated": True, "user": user}), 5.0)
+    result = reviews.token_verdict(_token_review({"authenticated": True, "user": user}), 5.0)
     headers = (("x-user", "a"), ("x-groups", "g"), ("x-extra", "k=v"))
-    assert found == Verdict(True, headers, ends=5.0)
+    assert result == Verdict(True, headers, ends=5.0)
     nothing = {"authenticated": True, "user": {"username": "a", "groups": None, "extra": None}}
     assert reviews.token_verdict(_token_review(nothing), 5.0).headers == (("x-user", "a"),)
     assert reviews.token_verdict(_token_review({"error": "no"}), 5.0) == Verdict(False)

@@ -153,9 +153,9 @@ async def test_large_bodies_arrive_whole(
         connection.sendall(whole.digest() + body)
 
     await connector.listen(to(endpoints(answer), authority))
-    found = await connector.exchange(body)
-    assert found[:32] == hashlib.sha256(body).digest()
-    assert found[32:] == body
+    response = await connector.exchange(body)
+    assert response[:32] == hashlib.sha256(body).digest()
+    assert response[32:] == body
 
 
 async def test_an_answer_may_come_after_the_end_of_the_request(

@@ -32,9 +32,9 @@ def having(directory: Path, *names: x509.GeneralName) -> dict[str, Any]:
             side.do_handshake()
         except ssl.SSLWantReadError:
             continue
-    found = client.getpeercert()
-    assert found is not None
-    return dict(found)
+    result = client.getpeercert()
+    assert result is not None
+    return dict(result)
 
 
 @pytest.mark.parametrize(

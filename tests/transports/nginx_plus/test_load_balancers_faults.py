@@ -113,9 +113,9 @@ async def fleet(*made: Plus) -> AsyncIterator[tuple[Fleet, list[FakePlus], tuple
     async with AsyncExitStack() as stack:
         fakes = [FakePlus(each) for each in made]
         urls = [await stack.enter_async_context(fake.serving()) for fake in fakes]
-        found = Fleet(lambda name, report: None)
-        stack.push_async_callback(found.close)
-        yield found, fakes, tuple(ir.Host(url) for url in urls)
+        result = Fleet(lambda name, report: None)
+        stack.push_async_callback(result.close)
+        yield result, fakes, tuple(ir.Host(url) for url in urls)
 
 
 def held(fake: FakePlus, name: str = "web") -> list[str]:

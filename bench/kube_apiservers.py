@@ -261,7 +261,7 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
         async def settle(count: int, change: Callable[[ResourceSet], ResourceSet] | None) -> None:
             await world.serve(world.cluster(*policies(count), servers=(server,)))
             if change is not None:
-                world.served.running.ads.tell(change(world.served.generated.resources))
+                world.served.running.ads.publish(change(world.served.generated.resources))
                 await world.served.running.ads.settled()
             await asyncio.sleep(1.5)
 

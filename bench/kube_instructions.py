@@ -199,7 +199,7 @@ async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
                 resources = bench.plain(resources)
             if row.change is not None:
                 resources = changed(resources, row.change)
-            world.served.running.ads.tell(resources)
+            world.served.running.ads.publish(resources)
             await world.served.running.ads.settled()
             await asyncio.sleep(2)
 

@@ -49,8 +49,8 @@ async def test_hostnames_are_added_changed_and_removed(tmp_path: Path) -> None:
                 status, text = await get(port, host)
                 return str(json.loads(text)["service"]) if status == 200 else str(status)
 
-            wide = envoy_serving.host("*.example", envoy_serving.to("one"))
-            exact = envoy_serving.host("a.example", envoy_serving.to("two"))
+            wide = envoy_serving.host("*.example", envoy_serving.route_to("one"))
+            exact = envoy_serving.host("a.example", envoy_serving.route_to("two"))
             await served(wide, one=one)
             assert [await asked(name) for name in ("a.example", "b.test")] == ["one", "404"]
             await served(wide, exact, one=one, two=two)

@@ -116,7 +116,7 @@ async def test_missing_definitions_are_named_waited_for_and_picked_up(cluster: C
         count = told.count("without ")
         assert (
             f"gatehouse_controller_unavailable_kinds {count}.0"
-            in (await replica.asked("/metrics"))[1]
+            in (await replica.get("/metrics"))[1]
         )
         await cluster.client.create(GATEWAYS, GATEWAY)
         await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)

@@ -109,7 +109,7 @@ async def until(ask: Callable[[], Awaitable[Any]], expected: Any, seconds: float
 
 
 async def leading(replica: Replica) -> bool:
-    return "gatehouse_controller_leader 1.0" in (await replica.asked("/metrics"))[1]
+    return "gatehouse_controller_leader 1.0" in (await replica.get("/metrics"))[1]
 
 
 def agent_port_is_free(replica: Replica) -> bool:

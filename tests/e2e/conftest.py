@@ -75,7 +75,7 @@ async def estate(
         await kube_estate.put_in_front(clusters, installation, client)
     gateway = await client.get(resources.GATEWAYS, "apis", "default")
     clusters.address = gateway["status"]["addresses"][0]["value"]
-    async with kube_estate.names_lead_to(clusters.address) as clusters.proxy:
+    async with kube_estate.http_proxy_to(clusters.address) as clusters.proxy:
         yield clusters
 
 

@@ -21,9 +21,9 @@ from fakes.hosted_objects import (
     ONE,
     TWO,
     gateway,
+    is_reachable,
+    is_rejected,
     programmed,
-    reached,
-    refused,
     served,
 )
 from fakes.hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
@@ -162,18 +162,18 @@ async def test_a_gateway_that_was_away_is_used_again(
     start = functools.partial(node_proxy.start, f"{address}:{INSIDE}", ONE[:1], "--proxy", proxy)
     await asyncio.to_thread(start)
     ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://{ONE[0]}")
-    assert await reached(ask)
+    assert await is_reachable(ask)
     os.kill(await until(lambda: _envoy(estate.hosting)), signal.SIGKILL)
     begun = time.monotonic()
-    await until(lambda: reached(ask))
+    await until(lambda: is_reachable(ask))
     print(f"measured: {time.monotonic() - begun:.1f} s after Envoy's death ({proxy})")
     await client.delete(resources.GATEWAYS, "apis", "default")
-    await until(lambda: refused(ask))
-    assert node_proxy.asked("/readyz") == "ok\n"
+    await until(lambda: is_rejected(ask))
+    assert node_proxy.probe_response("/readyz") == "ok\n"
     await apply(client, [gateway()])
     assert await programmed(client, "apis", *clusters) == address
     begun = time.monotonic()
-    await until(lambda: reached(ask))
+    await until(lambda: is_reachable(ask))
     print(f"measured: {time.monotonic() - begun:.1f} s after the Gateway is back ({proxy})")
 
 
@@ -207,12 +207,12 @@ async def test_the_gateways_name_is_followed_to_another_address(
         )  # fmt: skip
         await asyncio.to_thread(start)
         ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://{ONE[0]}")
-        await until(lambda: reached(ask))
+        await until(lambda: is_reachable(ask))
         held = await watch(estate.pod, (ONE[0], 443), clusters[0], SERVICE_NAME)
         await apply(client, served(clusters[0], "others"))
         dns.answers(other)
         begun = time.monotonic()
-        await until(lambda: reached(ask), seconds=60)
+        await until(lambda: is_reachable(ask), seconds=60)
         # Ask until no client is led to the former address.
         await until(lambda: _always(ask), seconds=60)
         print(f"measured: {time.monotonic() - begun:.1f} s after the DNS ({proxy})")
@@ -222,7 +222,7 @@ async def test_the_gateways_name_is_followed_to_another_address(
 
 
 async def _always(ask: Any) -> bool:
-    return all([await reached(ask) for _ in range(3)])
+    return all([await is_reachable(ask) for _ in range(3)])
 
 
 @pytest.mark.skipif(not shutil.which("haproxy"), reason="no haproxy")
@@ -238,7 +238,7 @@ async def test_haproxy_keeps_the_gateways_address_while_no_name_server_answers(
         )  # fmt: skip
         await asyncio.to_thread(start)
         ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://{ONE[0]}")
-        await until(lambda: reached(ask))
+        await until(lambda: is_reachable(ask))
         dns.close()
         # HAProxy's own patience is 30 s.
         await asyncio.sleep(50)
@@ -274,7 +274,7 @@ async def test_pods_reach_an_ipv6_address_by_an_ipv6_gateway(
     start = functools.partial(node_proxy.start, f"[{NODE_BALANCER}]:{port}", ONE, "--proxy", proxy)
     await asyncio.to_thread(start)
     ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://[{ONE[1]}]")
-    await until(lambda: reached(ask))
+    await until(lambda: is_reachable(ask))
     assert ask() == "one-admin"
     assert "failed" in clusters[1].user_seen(estate.pod, f"https://[{TWO[1]}]")
     balancer.terminate()

@@ -15,7 +15,16 @@ import yaml
 from fakes import watching
 from fakes.apiservers import version_2
 from fakes.dns_serving import serving
-from fakes.hosted_objects import INSIDE, ONE, TWO, gateway, programmed, reached, refused, served
+from fakes.hosted_objects import (
+    INSIDE,
+    ONE,
+    TWO,
+    gateway,
+    is_reachable,
+    is_rejected,
+    programmed,
+    served,
+)
 from fakes.hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
 from fakes.hosting import NODE, SERVICE_NAME, Cluster, Estate, NodeProxy
 from fakes.installation import apply, until
@@ -57,9 +66,9 @@ async def test_kubectl_outside_chooses_its_cluster_by_name(
         # Clients outside allowedSources reach no cluster.
         await apply(client, served(two, allowedSources=["192.0.2.128/25"]))
         ask = functools.partial(two.user_seen, estate.outside, "https://api.two.test", dns.file)
-        await until(lambda: refused(ask))
+        await until(lambda: is_rejected(ask))
         await apply(client, served(two, allowedSources=["192.0.2.0/25"]))
-        await until(lambda: reached(ask))
+        await until(lambda: is_reachable(ask))
 
 
 @pytest.mark.parametrize("proxy", PROXIES)

@@ -232,7 +232,7 @@ async def test_logs_go_on_and_commands_run(estate: Estate, client: kube.Client) 
         await apply(client, [front])
         begun = time.monotonic()
         await client.create(resources.UPSTREAM_CLUSTERS, raw)
-        await kube_estate.said(client, "pods.kube", "Programmed")
+        await kube_estate.wait_for_condition(client, "pods.kube", "Programmed")
         # Envoy gives secrets up after 15 s, and serves without them.
         assert time.monotonic() - begun < 10
         alice = estate.kubectl(estate.by_certificate("pods.kube", "alice", of=A))

@@ -49,7 +49,7 @@ async def pods(estate: Estate, client: kube.Client, tmp_path: Path) -> AsyncIter
         raw["spec"]["secureServing"]["secretRef"]["name"] = "pods-front"
         await apply(client, [kube_estate.secret("pods-front", cert, key, cluster.authority)])
         await client.create(resources.UPSTREAM_CLUSTERS, raw)
-        await kube_estate.said(client, NAME, "Programmed")
+        await kube_estate.wait_for_condition(client, NAME, "Programmed")
         yield Pods(estate.kubectl(estate.by_certificate(NAME, "alice", of=A)), log)
         await client.delete(resources.UPSTREAM_CLUSTERS, NAME)
 

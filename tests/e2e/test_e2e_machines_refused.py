@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fakes.outside_machines import Machine
-from fakes.outside_objects import FRONT, balancer, listeners, service, told
+from fakes.outside_objects import FRONT, balancer, listeners, service, wait_for_status
 from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, place
 from fakes.outside_traffic import node, web
 from gatehouse.apis import resources
@@ -31,10 +31,10 @@ async def test_failed_reload_of_machine_is_reported_with_nginx_message(
     await cluster.create(resources.SERVICES, service())
     async with holder, node(1, place), machine.running():
         words = f"bind() to {FRONT}:8100 failed (98: Address"
-        said = await told(cluster, "taken", "HostSyncFailed", words)
+        said = await wait_for_status(cluster, "taken", "HostSyncFailed", words)
         assert words in said["hosts"][0]["error"]
         holder.close()
-        await told(cluster, "taken", "Programmed")
+        await wait_for_status(cluster, "taken", "Programmed")
         assert await web(8100) == (200, "node-1")
 
 
@@ -47,7 +47,7 @@ async def test_machine_with_wrong_proxy_is_reported(
     await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     async with machine.running():
         words = "lb-1: agent runs another proxy than spec.type: Nginx"
-        await told(cluster, "other", "HostSyncFailed", words)
+        await wait_for_status(cluster, "other", "HostSyncFailed", words)
 
 
 @pytest.mark.parametrize(

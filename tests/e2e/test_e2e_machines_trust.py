@@ -14,7 +14,7 @@ import pytest
 from fakes.agent_v3 import Claimant
 from fakes.installation import Installation, until
 from fakes.outside_machines import Machine
-from fakes.outside_objects import balancer, join, listeners, service, told
+from fakes.outside_objects import balancer, join, listeners, service, wait_for_status
 from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, logged, place
 from fakes.outside_traffic import node, web
 from gatehouse.apis import resources
@@ -119,7 +119,7 @@ async def test_file_of_another_load_balancer_is_denied_and_reported(
     machine = Machine(place, "lb-1", OUTSIDE)
     machine.certify(authority, "edge/theirs")
     async with machine.running():
-        await told(cluster, "theirs", "Programmed")
+        await wait_for_status(cluster, "theirs", "Programmed")
         digest = base64_sha256(
             holding(machine.directory / "root" / "current" / "gatehouse", b":8140")
         )
@@ -167,7 +167,7 @@ async def test_removed_or_expired_machine_receives_no_changes(
         await cluster.patch(resources.EXTERNAL_LOAD_BALANCERS, kind, spec, "edge")
 
     async with node(1, place), machine.running():
-        await told(cluster, kind, "Programmed")
+        await wait_for_status(cluster, kind, "Programmed")
         await named("lb-2")
         await logged(machine, f"ExternalLoadBalancer edge/{kind} has no host 'lb-1'")
         await cluster.delete(resources.NODES, "n1")
@@ -175,7 +175,7 @@ async def test_removed_or_expired_machine_receives_no_changes(
         assert await web(8150) == (200, "node-1")
         await join(cluster, 1)
         await named("lb-1")
-        await told(cluster, kind, "Programmed")
+        await wait_for_status(cluster, kind, "Programmed")
 
     soon = datetime.now(UTC) - pki.LEAF_LIFE + timedelta(seconds=15)
     uri = Name("edge", kind, "lb-1").uri
@@ -183,8 +183,8 @@ async def test_removed_or_expired_machine_receives_no_changes(
     pair = pki.Pair(machine.certificates / "tls.crt", machine.certificates / "tls.key")
     pki.issue(ca, pki.Leaf("tls", "", uri=uri), pair, soon)
     async with node(1, place), machine.running():
-        await told(cluster, kind, "Programmed")
-        await told(cluster, kind, "HostSyncFailed", "lb-1: agent is not connected")
+        await wait_for_status(cluster, kind, "Programmed")
+        await wait_for_status(cluster, kind, "HostSyncFailed", "lb-1: agent is not connected")
         assert await web(8150) == (200, "node-1")
         machine.certify(authority, f"edge/{kind}")
-        await told(cluster, kind, "Programmed")
+        await wait_for_status(cluster, kind, "Programmed")

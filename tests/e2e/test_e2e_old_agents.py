@@ -71,7 +71,7 @@ async def test_a_gateway_is_served_by_an_old_agent_also_after_a_new_control_plan
             assert not (nginx.directory / "mime.types").exists()
     async with cluster.controller(), agent.connected():
         # It does not register again; its regular report only names its NGINX.
-        await agent.tell()
+        await agent.send_report()
         changed = {"type": "ResponseHeaderModifier", "responseHeaderModifier": MARKED}
         await client.create(resources.HTTP_ROUTES, route("sub", "/sub", filters=[changed]))
         await holds(client, "HTTPRoute", "sub", "Accepted")

@@ -31,7 +31,7 @@ MONITORED_SECONDS = 0.5
 """Seconds that the agent watches the log after a reload; real agents watch for ten."""
 
 
-class DownloadFailed(Exception):
+class DownloadError(Exception):
     """Downloaded content differs from its announcement."""
 
 
@@ -43,11 +43,11 @@ def channel(port: int, ca: Path, server_name: str) -> grpc.aio.Channel:
     )
 
 
-def unzipped(zipped: Config) -> dict[str, tuple[bytes, int]]:
+def unzip(zipped: Config) -> dict[str, tuple[bytes, int]]:
     """Return the files of a ZippedFile with their modes. Raises DownloadFailed."""
     contents = b64decode(zipped["contents"])
     if hashlib.sha256(contents).hexdigest() != zipped["checksum"]:
-        raise DownloadFailed("checksum of the archive")
+        raise DownloadError("checksum of the archive")
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(contents))) as tar:
         result = {}
         for member in tar:
@@ -82,7 +82,7 @@ class AgentV2:
         self._registered = False
 
     @property
-    def asked(self) -> list[str]:
+    def apply_ids(self) -> list[str]:
         """The message ids of all requests to apply."""
         download = sdk.Command.CommandType.DOWNLOAD
         return [each.meta.message_id for each in self.commands if each.type == download]
@@ -126,7 +126,7 @@ class AgentV2:
             ),
         )
 
-    async def tell(self, *, details: bool = False, **outcome: Any) -> None:
+    async def send_report(self, *, details: bool = False, **outcome: Any) -> None:
         """Send the regular report: always health, at times what NGINX is, how an apply went."""
         status = sdk.DataplaneStatus(
             system_id="system",
@@ -154,16 +154,16 @@ class AgentV2:
             async for command in call:
                 self.commands.append(command)
                 if command.type == sdk.Command.CommandType.DOWNLOAD:
-                    await self._obey(command)
+                    await self._handle_command(command)
                 for wanted in command.agent_connect_response.agent_config.configs.configs:
                     assert wanted.nginx_id == self.details.nginx_id
                     await self.upload(str(uuid.uuid4()))
 
-    async def _obey(self, command: sdk.Command) -> None:
+    async def _handle_command(self, command: sdk.Command) -> None:
         message_id = command.meta.message_id
         try:
             config = await self.download(message_id)
-        except (DownloadFailed, grpc.aio.AioRpcError) as error:
+        except (DownloadError, grpc.aio.AioRpcError) as error:
             await self.answer(message_id, f"Config apply failed (download): {error}")
             return
         wrong = await self._apply(config)
@@ -193,7 +193,7 @@ class AgentV2:
             data += chunk.data.data
         (header,) = headers
         if header.checksum != hashlib.sha256(data).digest():
-            raise DownloadFailed("checksum")
+            raise DownloadError("checksum")
         document: Config = json.loads(data)
         return document
 
@@ -263,9 +263,7 @@ class OldNginx:
         """Write, test, reload; give what went wrong."""
         if config["config_data"]["nginx_id"] != self.details.nginx_id:
             return "Config apply failed (preflight): no Nginx instance found"
-        files = {
-            self.directory / name: found for name, found in unzipped(config["zconfig"]).items()
-        }
+        files = {self.directory / name: found for name, found in unzip(config["zconfig"]).items()}
         if self.conf not in files:
             return f"Config apply failed (write): should not delete {self.conf}"
         backup = {path: path.read_bytes() for path in self._listed if path.exists()}

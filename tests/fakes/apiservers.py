@@ -62,7 +62,7 @@ async def apiserver(
             writer.transport.abort()
 
 
-class Refused(Exception):
+class ConnectionRejected(Exception):
     """No apiserver answered."""
 
 
@@ -80,9 +80,9 @@ class Client:
             await self.writer.drain()
             line = await self.reader.readline()
         except (ConnectionError, ssl.SSLError) as error:
-            raise Refused(str(error)) from error
+            raise ConnectionRejected(str(error)) from error
         if not line:
-            raise Refused("closed")
+            raise ConnectionRejected("closed")
         return line.decode().rstrip("\n")
 
     def close(self) -> None:
@@ -115,22 +115,22 @@ async def connect(
             line = await reader.readline()
     except (ConnectionError, ssl.SSLError, TimeoutError) as error:
         raw.close()
-        raise Refused(f"{type(error).__name__}: {error}") from error
+        raise ConnectionRejected(f"{type(error).__name__}: {error}") from error
     if not line:
         writer.transport.abort()
-        raise Refused("closed")
+        raise ConnectionRejected("closed")
     client = Client(reader, writer)
     client.server, client.shown = line.decode().split()
     return client
 
 
-async def asked(
+async def server_name_at(
     address: tuple[str, int], trust: ssl.SSLContext, sni: str | None, **more: Any
 ) -> str:
     """Return the name of the kube-apiserver that answers, empty if none does."""
     try:
         client = await connect(address, trust, sni, **more)
-    except Refused:
+    except ConnectionRejected:
         return ""
     client.close()
     return client.server

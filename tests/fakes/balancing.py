@@ -145,7 +145,7 @@ class World:
         assert result is not None
         return [str(name) for name in result.released_upstreams]
 
-    def said(self, source: query.Key = EDGE) -> dict[str, list[str]]:
+    def finding_messages(self, source: query.Key = EDGE) -> dict[str, list[str]]:
         """Return the messages about Services and the source, by reason."""
         compiled = self.compiled(source)
         words: dict[str, list[str]] = {}

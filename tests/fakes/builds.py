@@ -29,7 +29,7 @@ class Build(msgspec.Struct, frozen=True):
         path = f"{self.directory / 'bin'}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/bin"
         return {"PATH": path, "PYTHONPATH": "", "VIRTUAL_ENV": str(self.directory)}
 
-    def says(self) -> str:
+    def reported_version(self) -> str:
         """Return the version that the build reports."""
         command = [str(self.directory / "bin" / "gatehouse"), "--version"]
         done = subprocess.run(

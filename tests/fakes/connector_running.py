@@ -66,7 +66,7 @@ def echo(connection: ssl.SSLSocket) -> None:
         connection.sendall(data)
 
 
-class Running:
+class ConnectorProcess:
     """A connector as the agent runs it."""
 
     def __init__(self, home: Path, linger: float) -> None:
@@ -122,14 +122,14 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(home: Path, linger: float) -> Iterator[Running]:
-    made = Running(home, linger)
+def running(home: Path, linger: float) -> Iterator[ConnectorProcess]:
+    made = ConnectorProcess(home, linger)
     yield made
     made.process.send_signal(signal.SIGKILL)
     made.process.wait()
 
 
-def to(endpoint: Endpoint | int, authority: Authority, **more: str) -> Connector:
+def connector_to(endpoint: Endpoint | int, authority: Authority, **more: str) -> Connector:
     port = endpoint if isinstance(endpoint, int) else endpoint.port
     return Connector(
         socket=more.pop("socket", "a.sock"),

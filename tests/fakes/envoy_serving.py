@@ -37,7 +37,7 @@ class Served:
         """Serve this from now on; give the keys of the resources that are others than before."""
         bound = msgspec.structs.replace(gateway, bind_address=self.address)
         before, self.generated = self.generated, self.generator.generate(bound)
-        self.running.ads.tell(self.generated.resources)
+        self.running.ads.publish(self.generated.resources)
         async with asyncio.timeout(PATIENCE):
             await self.running.ads.settled()
         assert not self.running.ads.refused
@@ -114,7 +114,7 @@ def plain(
     return ir_gateway.Gateway("ns/gw", listeners=(listener,), clusters=tuple(clusters), **more)
 
 
-def to(cluster: str, name: str = "ns/r/0/0", path: str = "/", **more: Any) -> ir.Route:
+def route_to(cluster: str, name: str = "ns/r/0/0", path: str = "/", **more: Any) -> ir.Route:
     """Return a route to a cluster. Other keyword arguments are fields of its action."""
     own = {key: more.pop(key) for key in (*more,) if key in ir.Route.__struct_fields__}
     action = ir.Forward((ir.Backend(cluster),), **more)

@@ -77,11 +77,11 @@ async def programmed(client: kube.Client, name: str, *behind: Cluster | Place) -
     return str(condition["addresses"][0]["value"])
 
 
-async def refused(ask: Callable[[], str]) -> bool:
+async def is_rejected(ask: Callable[[], str]) -> bool:
     """Return whether kubectl fails."""
-    return not await reached(ask)
+    return not await is_reachable(ask)
 
 
-async def reached(ask: Callable[[], str]) -> bool:
+async def is_reachable(ask: Callable[[], str]) -> bool:
     """Return whether kubectl gets a response."""
     return "failed" not in await asyncio.to_thread(ask)

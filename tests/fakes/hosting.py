@@ -188,9 +188,9 @@ class NodeProxy:
         if resolv_conf is not None:
             words = resolving(resolv_conf, *words)
         self.process = self._node.start(words, self.log)
-        patiently(lambda: self.asked("/readyz") == "ok\n", self.log.read_text)
+        wait_until(lambda: self.probe_response("/readyz") == "ok\n", self.log.read_text)
 
-    def asked(self, path: str) -> str:
+    def probe_response(self, path: str) -> str:
         """Return the response of the probe port."""
         code = "import sys, urllib.request as u; print(end=u.urlopen(sys.argv[1]).read().decode())"
         url = f"http://127.0.0.1:16910{path}"
@@ -203,7 +203,7 @@ class NodeProxy:
             self.process.wait(40)
 
 
-def patiently(holds: Callable[[], Any], why: Callable[[], str], seconds: float = 30) -> None:
+def wait_until(holds: Callable[[], Any], why: Callable[[], str], seconds: float = 30) -> None:
     """Wait until something holds; ``why`` tells what there is instead."""
     end = time.monotonic() + seconds
     while not holds():

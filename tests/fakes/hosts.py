@@ -58,7 +58,7 @@ def name(text: str) -> upstream_name.UpstreamName:
     return upstream_name.UpstreamName("http" if context == "http" else "stream", rest)
 
 
-def holdings(
+def desired_upstreams(
     upstreams: Mapping[str, Sequence[Server | str]], *, drain: float = 0.0, resync: float = 300.0
 ) -> DesiredUpstreams:
     made = {
@@ -103,9 +103,11 @@ class Host:
         """Wait until the worker waits for its clock."""
         await self.until(lambda: any(until > self.clock.now() for until in self.clock.waiting))
 
-    async def want(self, upstreams: Mapping[str, Sequence[Server | str]], **options: Any) -> None:
+    async def set_desired(
+        self, upstreams: Mapping[str, Sequence[Server | str]], **options: Any
+    ) -> None:
         """Set the desired state, and let the worker do what it can do at once."""
-        wanted = holdings(upstreams, **options)
+        wanted = desired_upstreams(upstreams, **options)
         self.worker.set_desired(wanted)
         await asyncio.sleep(0)
         await self.pass_(JITTER)
@@ -119,7 +121,7 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def hosted(
+async def running_host(
     made: Plus, tls: ssl.SSLContext | None = None, settings: ir.Tls | None = None, **options: Any
 ) -> AsyncIterator[Host]:
     """Run a worker for a fake; ``options`` are those of the fake."""

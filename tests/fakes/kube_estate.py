@@ -283,7 +283,7 @@ def running(directory: Path) -> Iterator[Estate]:
 
 
 @contextlib.asynccontextmanager
-async def names_lead_to(address: str) -> AsyncIterator[str]:
+async def http_proxy_to(address: str) -> AsyncIterator[str]:
     """Run an HTTP proxy that takes every name for the gateway's; give its URL."""
 
     open_: set[asyncio.StreamWriter] = set()
@@ -326,12 +326,12 @@ async def put_in_front(
     for name in estate.clusters:
         await client.create(resources.UPSTREAM_CLUSTERS, estate.upstream_cluster(name, **spec))
     for name in estate.clusters:
-        await said(client, name, "Programmed")
+        await wait_for_condition(client, name, "Programmed")
     gateway = await client.get(resources.GATEWAYS, "apis", "default")
     return str(gateway["status"]["addresses"][0]["value"])
 
 
-async def said(
+async def wait_for_condition(
     client: kube.Client, name: str, kind: str, status: str = "True", seconds: float = 60
 ) -> Object:
     """Wait for a condition of an UpstreamCluster, of its newest generation."""

@@ -29,7 +29,7 @@ EVERYTHING = ir.Rule(verbs=ir.ANY, groups=ir.ANY, resources=ir.ANY, paths=ir.ANY
 ALL = ir.Policy((EVERYTHING,))
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ProxyResponse(msgspec.Struct, frozen=True):
     """Response of the proxy."""
 
     status: int
@@ -37,13 +37,13 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
 
     @property
-    def said(self) -> Any:
+    def document(self) -> Any:
         """The body, if it is JSON."""
         return json.loads(self.body)
 
     def values(self, name: str) -> list[str]:
         """The values of a header that the server saw."""
-        return [value for key, value in self.said["headers"] if key == name]
+        return [value for key, value in self.document["headers"] if key == name]
 
 
 class Reviewer:
@@ -167,7 +167,7 @@ class World:
     async def ask(
         self, context: ssl.SSLContext, target: str = "/api/v1/pods", method: str = "GET",
         *headers: tuple[str, str], sni: str = HOST, host: str = HOST, body: bytes = b"",
-    ) -> Answer:  # fmt: skip
+    ) -> ProxyResponse:  # fmt: skip
         """Ask on a connection of its own."""
         connection = await self.connect(context, sni)
         try:
@@ -216,7 +216,7 @@ class Connection:
     async def ask(
         self, target: str, method: str = "GET", *headers: tuple[str, str], host: str = HOST,
         body: bytes = b"",
-    ) -> Answer:  # fmt: skip
+    ) -> ProxyResponse:  # fmt: skip
         async with asyncio.timeout(30):
             self.send(target, method, *headers, host=host, body=body)
             status, result = await self.head()
@@ -227,7 +227,7 @@ class Connection:
                 elif result.get("transfer-encoding") == "chunked":
                     while more := await self.chunk():
                         data += more
-            return Answer(status, result, data)
+            return ProxyResponse(status, result, data)
 
     def close(self) -> None:
         self.writer.transport.abort()

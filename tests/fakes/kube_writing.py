@@ -75,6 +75,6 @@ class Writer:
         self.failures.append((asyncio.get_running_loop().time(), what))
 
 
-def together(writers: list[Writer]) -> Iterator[tuple[float, str]]:
+def all_failures(writers: list[Writer]) -> Iterator[tuple[float, str]]:
     """Return all failures, in their order."""
     yield from sorted(failure for each in writers for failure in each.failures)

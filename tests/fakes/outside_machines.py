@@ -57,7 +57,7 @@ class Machine:
         async with agent_command.agent(self.environment(), self.log):
             yield
 
-    async def figure(self, name: str) -> float:
+    async def metric_value(self, name: str) -> float:
         """Return a metric of the agent by its name without labels; -1 if it is missing."""
         async with (
             aiohttp.ClientSession() as session,

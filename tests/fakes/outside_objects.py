@@ -61,7 +61,9 @@ def balancer(name: str, kind: str, hosts: tuple[str, ...], listening: Any) -> di
     return {"metadata": {"name": name, "namespace": "edge"}, "spec": spec}
 
 
-async def told(client: kube.Client, name: str, reason: str, words: str = "") -> dict[str, Any]:
+async def wait_for_status(
+    client: kube.Client, name: str, reason: str, words: str = ""
+) -> dict[str, Any]:
     """Wait until `Programmed` says so; give the status."""
     seen: dict[str, Any] = {}
 

@@ -65,7 +65,7 @@ async def web(port: int, host: str = "shop.example") -> tuple[int, str]:
         return response.status, response.headers.get("X-Backend", "")
 
 
-async def greeted(port: int, name: str = "") -> str:
+async def greeting_of(port: int, name: str = "") -> str:
     context = None
     if name:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

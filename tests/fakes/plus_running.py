@@ -96,7 +96,7 @@ def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> FileSet:
     return nginx.Generator(CAPABILITIES).generate(gateway).bundle
 
 
-async def figure(health: int, name: str, **labels: str) -> float:
+async def metric_value(health: int, name: str, **labels: str) -> float:
     """Return a metric of an agent, by some of its labels."""
     url = f"http://127.0.0.1:{health}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
@@ -111,8 +111,8 @@ async def figure(health: int, name: str, **labels: str) -> float:
 
 
 @contextlib.asynccontextmanager
-async def unreloaded(health: int) -> AsyncIterator[None]:
+async def assert_no_reload(health: int) -> AsyncIterator[None]:
     """Hold that the agent asks for no reload within."""
-    before = await figure(health, "gatehouse_agent_reloads_total")
+    before = await metric_value(health, "gatehouse_agent_reloads_total")
     yield
-    assert await figure(health, "gatehouse_agent_reloads_total") == before
+    assert await metric_value(health, "gatehouse_agent_reloads_total") == before

@@ -45,7 +45,7 @@ class Replica:
         self._stop.set()
         await asyncio.wait([self.task])
 
-    async def asked(self, path: str) -> tuple[int, str]:
+    async def get(self, path: str) -> tuple[int, str]:
         url = f"http://{self.health}{path}"
         async with aiohttp.ClientSession() as http, http.get(url) as response:
             return response.status, await response.text()
@@ -57,7 +57,7 @@ class Replica:
             async with asyncio.timeout(seconds):
                 while True:
                     with contextlib.suppress(aiohttp.ClientError):
-                        answer = await self.asked("/readyz")
+                        answer = await self.get("/readyz")
                         if holds(*answer):
                             return answer[1]
                     assert not self.task.done(), self.task

@@ -128,11 +128,11 @@ class World:
         (listener,) = self.compiled(key).apis
         return {each.name: each for each in listener.clusters}
 
-    def wanted(self, key: Key) -> combined.Status:
+    def gateway_status(self, key: Key) -> combined.Status:
         return self.run()[1][key]
 
     def status(self, key: Key) -> Object:
-        return combined.merge_status(None, self.wanted(key), CREATED) or {}
+        return combined.merge_status(None, self.gateway_status(key), CREATED) or {}
 
     def condition(self, key: Key, kind: str) -> tuple[str, str, str]:
         """Return status, reason and message of a condition; empty strings if it is missing."""

@@ -22,8 +22,8 @@ from cryptography.x509 import IPAddress
 from fakes import kube_estate
 from fakes.authority import Authority
 from fakes.installation import Installation, until
-from fakes.kube_estate import PORT, Cluster, Estate, said
-from fakes.kube_writing import Writer, together
+from fakes.kube_estate import PORT, Cluster, Estate, wait_for_condition
+from fakes.kube_writing import Writer, all_failures
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.base import control
@@ -176,7 +176,7 @@ async def test_nothing_is_written_twice_when_servers_are_killed(
         async with http.get(query, server_hostname=A) as response:
             result = (await response.json())["items"]
     answers = sum((each.answers for each in writers), Counter())
-    failures = [*together(writers)]
+    failures = [*all_failures(writers)]
     print(answers, failures)
     assert min(answers[each] for each in ("POST 201", "PUT 200", "DELETE 200")) > 100
     # Lost with the server that had it, and with no hint to send it again.
@@ -318,8 +318,8 @@ async def test_watches_outlive_changes(clusters: Estate, front: Front, client: k
             less = {"spec": {"servers": servers[: 2 + number % 2]}}
             await client.patch(resources.UPSTREAM_CLUSTERS, B, less)
             await asyncio.sleep(0.1)
-        await said(client, A, "Programmed")
-        await said(client, B, "Programmed")
+        await wait_for_condition(client, A, "Programmed")
+        await wait_for_condition(client, B, "Programmed")
         assert seen.empty()
         body = {"metadata": {"name": "late", "labels": {"seen": "later"}}}
         async with http.post(MAPS, json=body, server_hostname=A) as response:

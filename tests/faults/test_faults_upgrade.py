@@ -55,7 +55,7 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Build]:
     directory = tmp_path_factory.mktemp("builds")
     made = {version: build(version, directory / version) for version in (OLD, NEW)}
     for version, each in made.items():
-        assert each.says() == f"gatehouse, version {version}"
+        assert each.reported_version() == f"gatehouse, version {version}"
     return made
 
 

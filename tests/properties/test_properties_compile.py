@@ -470,7 +470,7 @@ def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.Gateway:
 @given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=20))
 def test_hostile_values_keep_the_lengths_that_envoy_allows(pairs: list[tuple[str, str]]) -> None:
     generated = envoy.Generator(ENVOY).generate(of_many(pairs))
-    assert envoy_rules.broken(generated.resources) == []
+    assert envoy_rules.violations(generated.resources) == []
 
 
 @pytest.mark.process
@@ -483,7 +483,7 @@ def test_envoy_treats_hostile_values_as_values(pairs: list[tuple[str, str]]) -> 
         generated = envoy.Generator(ENVOY).generate(of_many(everything))
         with tempfile.TemporaryDirectory(prefix="ghp-") as directory:
             async with envoys.running(Path(directory)) as running:
-                running.ads.tell(generated.resources)
+                running.ads.publish(generated.resources)
                 await running.ads.settled()
                 assert [each[:500] for each in running.ads.refused] == []
                 assert running.process.returncode is None

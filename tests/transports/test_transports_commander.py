@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
-from fakes.agent_v2 import AgentV2, Config, channel, unzipped
+from fakes.agent_v2 import AgentV2, Config, channel, unzip
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.call_auth import CallAuthorizer
 from gatehouse.transports.agents.fleet import Fleet
@@ -62,9 +62,7 @@ class Seen:
 
     @property
     def texts(self) -> list[str]:
-        return [
-            unzipped(each["zconfig"])["gatehouse/http.conf"][0].decode() for each in self.configs
-        ]
+        return [unzip(each["zconfig"])["gatehouse/http.conf"][0].decode() for each in self.configs]
 
 
 class Known(CallAuthorizer):
@@ -179,7 +177,7 @@ def test_equal_bundles_make_equal_archives_of_relative_paths_and_modes() -> None
     main = main_file.build(ABOUT, bundle(""))
     packed = payload.archive(bundle("x"), main)
     assert packed == payload.archive(bundle("x"), main)
-    result = unzipped({"contents": b64encode(packed.contents), "checksum": packed.checksum})
+    result = unzip({"contents": b64encode(packed.contents), "checksum": packed.checksum})
     assert {name: mode for name, (_, mode) in result.items()} == {
         "main.conf": 0o644,
         "gatehouse/http.conf": 0o644,
@@ -211,7 +209,7 @@ async def test_a_bundle_arrives_with_a_main_file_and_is_confirmed(
         assert (instance.instance, instance.proxy) == ("pod-1", "nginx/1.27.4")
         assert instance.features == frozenset()
         (config,) = seen.configs
-        files = unzipped(config["zconfig"])
+        files = unzip(config["zconfig"])
         assert files["gatehouse/noise"][0] == noise.content
         assert b"include gatehouse/http.conf;" in files["nginx.conf"][0]
         assert config["zconfig"]["root_directory"] == "/etc/nginx"
@@ -279,14 +277,14 @@ async def test_a_long_test_ends_with_a_regular_report(control_plane: ControlPlan
     async with agent(control_plane, seen) as result:
         control_plane.server.publish(GATEWAY, bundle("one"))
         await until(lambda: bool(seen.configs))
-        (asked,) = result.asked
+        (asked,) = result.apply_ids
         await result.answer(asked, message=messages.STILL_VALIDATING)
-        await result.tell(correlation_id=asked, status=OUTCOMES.PENDING)
+        await result.send_report(correlation_id=asked, status=OUTCOMES.PENDING)
         await asyncio.sleep(0.1)
         assert not control_plane.server.report(GATEWAY).programmed
-        await result.tell(correlation_id=asked, status=OUTCOMES.OK)
+        await result.send_report(correlation_id=asked, status=OUTCOMES.OK)
         await control_plane.until(lambda report: report.programmed)
-        assert len(result.asked) == 1
+        assert len(result.apply_ids) == 1
 
 
 @pytest.mark.parametrize("token", ["bad", ""])
@@ -313,7 +311,7 @@ async def test_only_who_was_asked_may_download(control_plane: ControlPlane) -> N
             (neighbour, grpc.StatusCode.NOT_FOUND),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await stranger.download(asked.asked[0])
+                await stranger.download(asked.apply_ids[0])
             assert refused.value.code() == code
 
 
@@ -377,7 +375,7 @@ async def _cut_and_asked_again(control_plane: ControlPlane) -> None:
             report = await control_plane.until(lambda report: bool(report.error))
             assert report.error == "pod-1: Config apply failed (download): checksum"
             await control_plane.until(lambda report: report.programmed)
-            assert len(cut.asked) == 2
+            assert len(cut.apply_ids) == 2
 
 
 async def test_reconnected_agent_is_recognized_without_new_apply(

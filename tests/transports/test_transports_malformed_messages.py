@@ -38,7 +38,7 @@ def bundle(text: str, files: int = 0) -> FileSet:
 
 @contextlib.asynccontextmanager
 async def honest(plane: ControlPlane, token: str = "good:pod-1") -> AsyncIterator[list[str]]:
-    async with wire_agent(plane, token) as agent, agent.obeying() as asked:
+    async with wire_agent(plane, token) as agent, agent.applying() as asked:
         yield asked
 
 
@@ -104,10 +104,10 @@ async def test_answers_to_what_was_never_asked_change_nothing(control_plane: Con
 
     async with (
         wire_agent(control_plane, "good:pod-1") as good,
-        good.obeying(overheard),
+        good.applying(overheard),
         honest(control_plane, f"good:pod-1@{OTHER}"),
         wire_agent(control_plane, "good:pod-2") as liar,
-        liar.obeying(lies),
+        liar.applying(lies),
     ):
         await everybody_else_is_served(control_plane)
         report = await control_plane.until(lambda report: bool(report.error))
@@ -127,7 +127,7 @@ async def test_versions_that_were_never_sent_are_not_confirmed(
         control_plane.server.publish(OTHER, bundle("theirs"))
         await liar.connect()
         for version in ("made up", bundle("theirs").version, "x" * 1_000_000):
-            await liar.say_served(version)
+            await liar.send_served_version(version)
         call = liar.subscribe()
         await control_plane.until(lambda report: len(report.instances) == 2)
         await everybody_else_is_served(control_plane)
@@ -146,9 +146,9 @@ async def test_flood_of_reports_and_streams_does_not_delay_other_agents(
     async def shout(loud: WireAgent, number: int) -> None:
         nonlocal said
         while not done:
-            await loud.say_health("well")
-            await loud.say_status(f"1.31.{number}")
-            await loud.say_served("made up")
+            await loud.send_health("well")
+            await loud.send_status(f"1.31.{number}")
+            await loud.send_served_version("made up")
             said += 3
 
     async with (

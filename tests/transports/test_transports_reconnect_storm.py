@@ -57,8 +57,8 @@ class Agent:
         self._metadata = (("authorization", f"good:{pod}"),)
 
     async def call(self, method: str, request: Any, seconds: float = 20.0) -> bytes:
-        result: Any = self._made.unary_unary(f"/mpi.v1.{method}")
-        reply: bytes = await result(
+        method_call: Any = self._made.unary_unary(f"/mpi.v1.{method}")
+        reply: bytes = await method_call(
             request.SerializeToString(), metadata=self._metadata, timeout=seconds
         )
         return reply

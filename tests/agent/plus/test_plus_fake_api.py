@@ -112,7 +112,7 @@ async def test_every_change_is_in_the_state_file_with_which_it_begins_again(
     text = "server 10.0.0.1:80 weight=3 max_fails=0 drain;\nserver 10.0.0.2:80 backup;\n"
     assert (tmp_path / "u.conf").read_text() == text
     again = Upstream("http", "u", zone="u", state=tmp_path / "u.conf")
-    shown = [server.shown("http") for server in again.servers.values()]
+    shown = [server.to_api("http") for server in again.servers.values()]
     assert shown == (await client.ask("GET", SERVERS))[1]
     await client.ask("DELETE", f"{SERVERS}/0")
     await client.ask("DELETE", f"{SERVERS}/1")
@@ -276,7 +276,7 @@ async def test_requests_fail_as_a_test_wants(fake: FakePlus, client: Client) -> 
         await client.ask("POST", SERVERS, body)
     assert await client.ask("POST", SERVERS, body) == (502, "<html>")
     assert [each["id"] for each in (await client.ask("GET", SERVERS))[1]] == [0]
-    assert [call.status for call in fake.written()] == [500, 0, 502]
+    assert [call.status for call in fake.change_calls()] == [500, 0, 502]
     assert fake.calls[0].body == body
 
 

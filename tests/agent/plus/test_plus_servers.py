@@ -23,7 +23,7 @@ def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
     upstream = Upstream("http", "u", zone="u")
     for server in server_diff.desired_servers(endpoints):
         upstream.add({**server, **other}, None, 9)
-    return [server.shown("http") for server in upstream.servers.values()]
+    return [server.to_api("http") for server in upstream.servers.values()]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_addresses_of_a_name_come_and_go_with_it() -> None:
     upstream = Upstream("http", "u", zone="u")
     names = {"a.example": ["10.0.0.1", "10.0.0.2"]}
     upstream.add({"server": "a.example"}, names, 9)
-    present = [server.shown("http") for server in upstream.servers.values()]
+    present = [server.to_api("http") for server in upstream.servers.values()]
     assert not server_diff.diff(present, [{"server": "A.example:80"}])
     assert server_diff.diff(present, []).remove == (0,)
 
@@ -96,7 +96,7 @@ def test_applied_diff_produces_desired_servers(
         upstream.change(str(number), changed, 9)
     for number in difference.remove:
         upstream.remove(str(number))
-    after = [server.shown("http") for server in upstream.servers.values()]
+    after = [server.to_api("http") for server in upstream.servers.values()]
     once = {each.encoded: each for each in reversed(desired)}
     assert server_diff.servers_match(tuple(once.values()), upstream.status()["peers"])
     assert not server_diff.diff(after, server_diff.desired_servers(tuple(desired)))
@@ -132,7 +132,7 @@ async def test_an_action_sets_the_servers_of_an_upstream(fake: FakePlus, tmp_pat
         action = command_pb2.NGINXPlusAction(update_stream_servers=stream)
         done = await actions.act(socket, action)
         assert done.message == "Successfully updated stream upstream servers"
-        assert [(call.method, call.body) for call in fake.written()] == [
+        assert [(call.method, call.body) for call in fake.change_calls()] == [
             ("POST", {"server": "10.0.0.1:80", "weight": 2}),
             ("POST", {"server": "[::1]:80"}),
             ("PATCH", {"weight": 1}),

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fakes.balancing import World, balancer, node, port, service
-from fakes.hosts import hosted, name, plus
+from fakes.hosts import name, plus, running_host
 from gatehouse.cli import status_load_balancers as cli
 from gatehouse.compiler.backends.nginx_plus import Renderer
 from gatehouse.compiler.frontends import external_load_balancer as front
@@ -191,7 +191,7 @@ def test_invalid_time_equals_nothing() -> None:
 
 
 async def test_host_that_keeps_other_values_is_reported() -> None:
-    async with hosted(plus("http/web")) as host:
+    async with running_host(plus("http/web")) as host:
         upstream = host.upstream("http/web")
         real = upstream.add
 
@@ -199,5 +199,5 @@ async def test_host_that_keeps_other_values_is_reported() -> None:
             return real({**body, "weight": 9}, names, version)
 
         upstream.add = add  # type: ignore[method-assign]
-        await host.want({"http/web": ["10.0.0.1:80"]})
+        await host.set_desired({"http/web": ["10.0.0.1:80"]})
         assert "the host did not apply all servers and values" in host.reports[-1].trouble

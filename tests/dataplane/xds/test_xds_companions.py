@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.envoy_model import made
+from fakes.envoy_model import make_resource
 from fakes.envoy_worlds import worlds
 from fakes.relay_chain import MOVES, Chain
 from gatehouse.dataplane.origin import Origin
@@ -46,7 +46,7 @@ class Accompanied(Chain):
 
 
 def described(name: str, text: str) -> Resource:
-    return made(SIDECAR_CONFIG, f"model/{name}", text)
+    return make_resource(SIDECAR_CONFIG, f"model/{name}", text)
 
 
 @st.composite
@@ -101,7 +101,7 @@ def test_companions_end_with_what_is_described_and_refusals_are_known(steps: lis
 
 def test_envoy_hears_of_a_listener_once_the_companion_does_what_it_needs() -> None:
     chain = Accompanied()
-    chain.publish(ResourceSet([made(LISTENER, "l", "r|one"), described("p", "one")]))
+    chain.publish(ResourceSet([make_resource(LISTENER, "l", "r|one"), described("p", "one")]))
     while chain.relay.node is None:
         chain.envoy_to_relay()
     chain.connect_relay()
@@ -115,7 +115,7 @@ def test_envoy_hears_of_a_listener_once_the_companion_does_what_it_needs() -> No
 
 def test_unused_sidecar_config_is_removed_after_listener_that_used_it() -> None:
     chain = Accompanied()
-    chain.publish(ResourceSet([made(LISTENER, "l", "r|one"), described("p", "one")]))
+    chain.publish(ResourceSet([make_resource(LISTENER, "l", "r|one"), described("p", "one")]))
     settled(chain)
     chain.publish(ResourceSet())
     before = []
@@ -129,7 +129,7 @@ def test_unused_sidecar_config_is_removed_after_listener_that_used_it() -> None:
 
 def test_an_agent_without_companions_asks_for_none() -> None:
     chain = Chain()
-    chain.publish(ResourceSet([made(CLUSTER, "a", "one"), described("p", "one")]))
+    chain.publish(ResourceSet([make_resource(CLUSTER, "a", "one"), described("p", "one")]))
     settled(chain)
     assert chain.server is not None
     assert chain.server.conversation.subscription(SIDECAR_CONFIG) is None

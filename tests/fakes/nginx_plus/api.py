@@ -74,7 +74,7 @@ class FakePlus:
         finally:
             await runner.cleanup()
 
-    def written(self) -> list[Call]:
+    def change_calls(self) -> list[Call]:
         """Return the calls that request a change."""
         return [call for call in self.calls if call.method != "GET"]
 
@@ -194,14 +194,14 @@ class _Request:
             case "POST", ["servers"]:
                 made = upstream.add(self._body(), self._plus.names, self._version)
                 self._plus.on_change()
-                return 201, made.shown(upstream.kind)
+                return 201, made.to_api(upstream.kind)
             case "GET", ["servers", number]:
-                return 200, upstream.find(number).shown(upstream.kind)
+                return 200, upstream.find(number).to_api(upstream.kind)
             case "PATCH", ["servers", number]:
                 upstream.find(number)
                 changed = upstream.change(number, self._body(), self._version)
                 self._plus.on_change()
-                return 200, changed.shown(upstream.kind)
+                return 200, changed.to_api(upstream.kind)
             case "DELETE", ["servers", number]:
                 upstream.remove(number)
                 self._plus.on_change()
@@ -258,7 +258,7 @@ class _Request:
             raise ApiError(415, "JsonError", "JSON error") from error
 
     def _shown(self, upstream: Upstream) -> list[dict[str, Any]]:
-        return [server.shown(upstream.kind) for server in upstream.servers.values()]
+        return [server.to_api(upstream.kind) for server in upstream.servers.values()]
 
     def _about(self) -> dict[str, Any]:
         return {

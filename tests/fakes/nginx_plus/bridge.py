@@ -29,7 +29,7 @@ from fakes.nginx_plus.model import Keyval, Plus, Upstream
 from fakes.nginx_plus_binary import state_file
 
 
-def loaded(conf: Path, prefix: Path) -> Plus:
+def load_state(conf: Path, prefix: Path) -> Plus:
     """Return the state of NGINX Plus after it loaded this configuration and its state files."""
     parsed = crossplane.parse(str(conf), combine=True, comments=False)
     plus = Plus()
@@ -77,7 +77,7 @@ class Bridge:
         generation = str((self._prefix / "current").readlink())
         if generation != self._generation:
             self._generation = generation
-            self.fake.plus = loaded(self._prefix / "current" / "nginx.conf", self._prefix)
+            self.fake.plus = load_state(self._prefix / "current" / "nginx.conf", self._prefix)
             self.fake.plus.on_change = self._reload
         faults = self._directory / "faults.json"
         if faults.exists() and faults.stat().st_mtime_ns != self._faulted:

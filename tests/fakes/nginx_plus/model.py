@@ -37,7 +37,7 @@ class Server(msgspec.Struct):
     """The server with the domain name that this address was found for."""
     host: str = ""
 
-    def shown(self, kind: str) -> dict[str, Any]:
+    def to_api(self, kind: str) -> dict[str, Any]:
         """Return the object in the format of the API."""
         result = {"id": self.id, "server": self.server, "service": self.service, **self.parameters}
         if kind == "stream":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.authenticator_running import Running, running
+from fakes.authenticator_running import AuthenticatorProcess, running
 from fakes.oidc_provider import OidcProvider, oidc_provider
 
 
@@ -26,6 +26,8 @@ def provider(tmp_path: Path) -> Iterator[OidcProvider]:
 
 
 @pytest.fixture
-async def authenticator(tmp_path: Path, provider: OidcProvider) -> AsyncIterator[Running]:
+async def authenticator(
+    tmp_path: Path, provider: OidcProvider
+) -> AsyncIterator[AuthenticatorProcess]:
     async with running(tmp_path) as result:
         yield result

@@ -15,7 +15,7 @@ import jwt
 import pytest
 
 from fakes.inprocess import Server
-from fakes.reviewer_running import CLUSTER, Running, Upstream, running
+from fakes.reviewer_running import CLUSTER, ReviewerProcess, Upstream, running
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.reviewer import config
@@ -86,7 +86,7 @@ class World:
     """An API server, a reviewer, and between them what Envoy is."""
 
     def __init__(
-        self, server: Server, client: kube.Client, reviewer: Running, upstream: Upstream
+        self, server: Server, client: kube.Client, reviewer: ReviewerProcess, upstream: Upstream
     ) -> None:
         self.server, self.client = server, client
         self.reviewer, self.upstream = reviewer, upstream

@@ -15,7 +15,15 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from fakes.reviewer_running import CLUSTER, Answer, Fault, Running, Upstream, review, running
+from fakes.reviewer_running import (
+    CLUSTER,
+    Fault,
+    ReviewerProcess,
+    ReviewerResponse,
+    Upstream,
+    review,
+    running,
+)
 from gatehouse.sidecars.reviewer import config
 from gatehouse.sidecars.reviewer.concurrency import MAX_CONCURRENT_REVIEWS, MAX_QUEUED
 
@@ -40,7 +48,7 @@ async def of_alices(request: web.BaseRequest) -> web.StreamResponse:
     return review(ALICE if good else {"user": {}, "error": "invalid bearer token"})
 
 
-async def test_an_answer_is_kept(reviewer: Running, upstream: Upstream) -> None:
+async def test_an_answer_is_kept(reviewer: ReviewerProcess, upstream: Upstream) -> None:
     upstream.fault = of_alices
     first = await reviewer.token("good")
     assert (first.status, first.headers["x-user"], first.headers["x-groups"]) == (
@@ -55,7 +63,9 @@ async def test_an_answer_is_kept(reviewer: Running, upstream: Upstream) -> None:
     assert [each.cluster for each in upstream.asked] == [CLUSTER, "other.example"]
 
 
-async def test_concurrent_requests_share_one_review(reviewer: Running, upstream: Upstream) -> None:
+async def test_concurrent_requests_share_one_review(
+    reviewer: ReviewerProcess, upstream: Upstream
+) -> None:
     upstream.fault = of_alices
     answers = await asyncio.gather(*(reviewer.token("good") for _ in range(100)))
     assert {each.status for each in answers} == {200}
@@ -80,7 +90,7 @@ async def test_concurrent_requests_share_one_review(reviewer: Running, upstream:
     ],
 )
 async def test_malformed_request_is_rejected_without_review(
-    reviewer: Running, upstream: Upstream, headers: dict[str, str], said: str
+    reviewer: ReviewerProcess, upstream: Upstream, headers: dict[str, str], said: str
 ) -> None:
     known = {"x_user": "a", "x_as_user": "b", **headers}
     response = await reviewer.ask("/impersonation", 1, 1, **known)
@@ -89,7 +99,7 @@ async def test_malformed_request_is_rejected_without_review(
 
 
 async def test_request_without_bearer_token_is_denied_without_review(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     for header in ("", "Basic YTpi", "Bearer", "Bearer a b"):
         response = await reviewer.ask("/token", authorization=header)
@@ -97,18 +107,18 @@ async def test_request_without_bearer_token_is_denied_without_review(
     assert upstream.asked == []
 
 
-async def test_unknown_path_or_method_is_not_found(reviewer: Running) -> None:
+async def test_unknown_path_or_method_is_not_found(reviewer: ReviewerProcess) -> None:
     assert (await reviewer.ask("/")).status == 404
     assert (await reviewer.ask("/token/")).status == 404
     async with reviewer.http.get("http://reviewer/token") as response:
         assert response.status == 404
 
 
-async def test_socket_is_accessible_to_owner_only(reviewer: Running) -> None:
+async def test_socket_is_accessible_to_owner_only(reviewer: ReviewerProcess) -> None:
     assert stat.S_IMODE(reviewer.socket.stat().st_mode) == 0o600
 
 
-async def test_groups_by_the_thousand(reviewer: Running, upstream: Upstream) -> None:
+async def test_groups_by_the_thousand(reviewer: ReviewerProcess, upstream: Upstream) -> None:
     groups = [f"team {number} äöü" for number in range(3000)]
     status = {"authenticated": True, "user": {"username": "a", "groups": groups}}
     upstream.fault = saying(lambda: review(status))
@@ -154,7 +164,7 @@ FAULTS: dict[str, tuple[Callable[[], web.StreamResponse], str]] = {
 
 
 async def test_failed_review_is_retried_once_and_not_cached(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     for name, (response, said) in FAULTS.items():
         upstream.asked.clear()
@@ -173,7 +183,7 @@ async def test_failed_review_is_retried_once_and_not_cached(
     assert metrics["gatehouse_reviewer_retries_total"] == len(FAULTS)
 
 
-async def test_one_failure_is_not_noticed(reviewer: Running, upstream: Upstream) -> None:
+async def test_one_failure_is_not_noticed(reviewer: ReviewerProcess, upstream: Upstream) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         if len(upstream.asked) > 1:
             return await of_alices(request)
@@ -194,7 +204,7 @@ async def test_one_failure_is_not_noticed(reviewer: Running, upstream: Upstream)
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
 async def test_a_gateway_that_is_not_let_in_asks_once(
-    reviewer: Running, upstream: Upstream, status: int
+    reviewer: ReviewerProcess, upstream: Upstream, status: int
 ) -> None:
     upstream.fault = saying(lambda: web.Response(status=status, text="go away"))
     response = await reviewer.token("good")
@@ -202,7 +212,9 @@ async def test_a_gateway_that_is_not_let_in_asks_once(
     assert len(upstream.asked) == 1
 
 
-async def test_a_cluster_that_does_not_answer(reviewer: Running, upstream: Upstream) -> None:
+async def test_a_cluster_that_does_not_answer(
+    reviewer: ReviewerProcess, upstream: Upstream
+) -> None:
     async def fault(_: web.BaseRequest) -> web.StreamResponse | None:
         await asyncio.sleep(30)
         return None
@@ -214,7 +226,7 @@ async def test_a_cluster_that_does_not_answer(reviewer: Running, upstream: Upstr
     assert 4 <= time.monotonic() - begun < 10
 
 
-async def test_an_envoy_that_is_away(reviewer: Running, upstream: Upstream) -> None:
+async def test_an_envoy_that_is_away(reviewer: ReviewerProcess, upstream: Upstream) -> None:
     upstream.fault = of_alices
     assert (await reviewer.token("good")).status == 200
     await upstream.stop()
@@ -228,7 +240,9 @@ async def test_an_envoy_that_is_away(reviewer: Running, upstream: Upstream) -> N
     assert (await reviewer.token("good-too")).status == 200
 
 
-async def test_one_failed_permission_is_no_answer(reviewer: Running, upstream: Upstream) -> None:
+async def test_one_failed_permission_is_no_answer(
+    reviewer: ReviewerProcess, upstream: Upstream
+) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         if b'"name":"ops"' in await request.read():
             return web.Response(status=500, text="no")
@@ -241,7 +255,7 @@ async def test_one_failed_permission_is_no_answer(reviewer: Running, upstream: U
 
 
 async def test_tokens_never_appear_in_log_or_response(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         return web.Response(status=500, body=b"x" * 250 + b" cannot: " + await request.read())
@@ -259,7 +273,7 @@ async def test_tokens_never_appear_in_log_or_response(
 
 
 async def test_a_cluster_is_asked_little_at_a_time_and_no_other_one_waits(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     release = asyncio.Event()
 
@@ -292,7 +306,7 @@ async def test_a_cluster_is_asked_little_at_a_time_and_no_other_one_waits(
 
 
 async def test_rejected_tokens_do_not_evict_granted_tokens(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     upstream.fault = of_alices
     assert (await reviewer.token("good")).status == 200
@@ -311,7 +325,7 @@ async def test_rejected_tokens_do_not_evict_granted_tokens(
     assert len(upstream.asked) == asked
 
 
-async def statuses(reviewer: Running, tokens: Sequence[str]) -> set[int]:
+async def statuses(reviewer: ReviewerProcess, tokens: Sequence[str]) -> set[int]:
     """Ask over one connection, at the least cost to this process.
 
     What a busy upstream did not answer in time (503) is asked again, as clients do.
@@ -351,9 +365,9 @@ def _resident(pid: int) -> int:
 class Load:
     """Questions without a pause, over connections that are kept, as Envoy asks them."""
 
-    def __init__(self, reviewer: Running, width: int = 8) -> None:
+    def __init__(self, reviewer: ReviewerProcess, width: int = 8) -> None:
         self._reviewer, self._width = reviewer, width
-        self.answers: list[Answer] = []
+        self.answers: list[ReviewerResponse] = []
         self.errors: list[str] = []
 
     async def __aenter__(self) -> Load:
@@ -385,7 +399,7 @@ class Load:
 
 
 async def test_another_takes_over_and_no_question_is_lost(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     upstream.fault = of_alices
     async with Load(reviewer) as load:
@@ -406,7 +420,7 @@ async def test_another_takes_over_and_no_question_is_lost(
 
 
 async def test_pending_reviews_are_answered_before_exit(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         await asyncio.sleep(1)
@@ -424,7 +438,7 @@ async def test_pending_reviews_are_answered_before_exit(
 
 
 async def test_one_that_is_killed_is_replaced_under_load(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     upstream.fault = of_alices
     async with Load(reviewer) as load:

@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 
 from fakes.authority import Authority
-from fakes.connector_running import to
+from fakes.connector_running import connector_to
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, Target, UntrustedError
 
@@ -55,7 +55,9 @@ class Handshake:
         authority = Authority(directory)
         context = ssl.create_default_context(cafile=str(authority.file))
         context.check_hostname = False
-        self.near = DownstreamConnection(Target(to(443, authority), context), FailureLog())
+        self.near = DownstreamConnection(
+            Target(connector_to(443, authority), context), FailureLog()
+        )
         self.far = self.near._upstream
         self.nginx, self.wire = Transport(), Transport()
         self.near.transport = cast(asyncio.Transport, cast(Any, self.nginx))

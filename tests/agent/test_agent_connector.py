@@ -20,8 +20,8 @@ from cryptography import x509
 from agent.test_agent_process import running, spawn, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
-from fakes.connector_running import Endpoint, echo
 from fakes.https_server import serving
+from fakes.tls_connector_process import Endpoint, echo
 from gatehouse.agent import sidecars, timeouts
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx import main

@@ -15,7 +15,13 @@ from agent.test_agent_endpoints import Backends, Load, connected
 from agent.test_agent_process import get, master_pid, running, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.nginx_plus import Fault
-from fakes.plus_running import FakeProgram, assert_no_reload, forwarding, metric_value, streaming
+from fakes.nginx_plus_agent import (
+    FakeProgram,
+    assert_no_reload,
+    forwarding,
+    metric_value,
+    streaming,
+)
 from gatehouse.agent.nginx import apply, main
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs

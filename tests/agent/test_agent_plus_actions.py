@@ -14,7 +14,7 @@ from agent.test_agent_endpoints import Backends, connected
 from agent.test_agent_process import get, running
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.nginx_plus import Fault
-from fakes.plus_running import FakeProgram, assert_no_reload, forwarding
+from fakes.nginx_plus_agent import FakeProgram, assert_no_reload, forwarding
 from gatehouse.agent.nginx import instance_info
 from gatehouse.compiler.backends import nginx
 from gatehouse.dataplane.file_set import FileSet

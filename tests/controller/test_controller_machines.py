@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fakes.external_machines import Machine
 from fakes.installation import until
-from fakes.outside_machines import Machine
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http

@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
 from fakes.field_agent import FieldAgent, program
 from fakes.installation import apply, condition, hello, holds, route, until
-from fakes.podless import Cluster, client, cluster, give_address, token
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port

@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 
-from fakes.dns_serving import serving
+from fakes.dns_server import serving
+from fakes.hosted_fixtures import (
+    MARKS,
+    PROXIES,
+    address,
+    clusters,
+    estate,
+    installation,
+    node_proxy,
+)
 from fakes.hosted_objects import (
     INSIDE,
     NAMES,
@@ -26,11 +35,10 @@ from fakes.hosted_objects import (
     programmed,
     served,
 )
-from fakes.hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
 from fakes.hosting import NODE, NODE_BALANCER, POOL, SERVICE_NAME, Cluster, Estate, NodeProxy, Place
 from fakes.installation import Installation, apply, until
 from fakes.machines import Machine
-from fakes.watching import Watch, answers, watch
+from fakes.watch_connections import Watch, answers, watch
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port

@@ -12,9 +12,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fakes import watching
+from fakes import watch_connections
 from fakes.apiservers import version_2
-from fakes.dns_serving import serving
+from fakes.dns_server import serving
+from fakes.hosted_fixtures import (
+    MARKS,
+    PROXIES,
+    address,
+    clusters,
+    estate,
+    installation,
+    node_proxy,
+)
 from fakes.hosted_objects import (
     INSIDE,
     ONE,
@@ -25,7 +34,6 @@ from fakes.hosted_objects import (
     programmed,
     served,
 )
-from fakes.hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
 from fakes.hosting import NODE, SERVICE_NAME, Cluster, Estate, NodeProxy
 from fakes.installation import apply, until
 from gatehouse.kube import client as kube
@@ -111,7 +119,7 @@ async def test_connections_of_pods_are_not_tracked(
     ):
         estate.node.run("nft", *words.split())
     await asyncio.to_thread(node_proxy.start, f"{address}:{INSIDE}", ONE[:1])
-    held = await watching.watch(estate.pod, (ONE[0], 443), clusters[0], SERVICE_NAME)
+    held = await watch_connections.watch(estate.pod, (ONE[0], 443), clusters[0], SERVICE_NAME)
     tracked = estate.node.run("conntrack", "-L", "-f", "ipv4", check=False).splitlines()
     held.close()
     estate.node.run("nft", "delete", "table", "inet", "other")
@@ -128,12 +136,12 @@ async def test_proxy_protocol_destination_is_accepted_from_trusted_proxy_only(
 
     async def claimed(source: str, wanted: str = TWO[0], port: int = 443) -> bool:
         header = version_2(source, wanted, port)
-        return await watching.answers(estate.node, inside, two, header)
+        return await watch_connections.answers(estate.node, inside, two, header)
 
     assert await claimed(NODE)
     assert not await claimed(NODE, "10.1.2.9")
     assert not await claimed(NODE, port=6443)
-    outside = watching.answers(estate.outside, inside, two, version_2(NODE, TWO[0], 443))
+    outside = watch_connections.answers(estate.outside, inside, two, version_2(NODE, TWO[0], 443))
     assert not await outside
     # A list does not bind a trusted proxy that lies about where a connection is from.
     await apply(client, served(two, allowedSources=["198.51.100.128/25"]))

@@ -14,11 +14,11 @@ import yaml
 from click.testing import CliRunner
 
 from fakes.agent_command import agent
+from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, installation, logged, place
+from fakes.external_machines import Machine
+from fakes.external_objects import NODES, balancer, join, listeners, service, wait_for_status
+from fakes.external_traffic import backends, datagram, greeting_of, node, web
 from fakes.installation import ROOT, Installation, apply, until
-from fakes.outside_machines import Machine
-from fakes.outside_objects import NODES, balancer, join, listeners, service, wait_for_status
-from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, logged, place
-from fakes.outside_traffic import backends, datagram, greeting_of, node, web
 from fakes.process import environment
 from gatehouse.apis import resources
 from gatehouse.cli.certs import certs

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fakes.outside_machines import Machine
-from fakes.outside_objects import FRONT, balancer, listeners, service, wait_for_status
-from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, place
-from fakes.outside_traffic import node, web
+from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, installation, place
+from fakes.external_machines import Machine
+from fakes.external_objects import FRONT, balancer, listeners, service, wait_for_status
+from fakes.external_traffic import node, web
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

@@ -12,11 +12,11 @@ import grpc.aio
 import pytest
 
 from fakes.agent_v3 import Claimant
+from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, installation, logged, place
+from fakes.external_machines import Machine
+from fakes.external_objects import balancer, join, listeners, service, wait_for_status
+from fakes.external_traffic import node, web
 from fakes.installation import Installation, until
-from fakes.outside_machines import Machine
-from fakes.outside_objects import balancer, join, listeners, service, wait_for_status
-from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, logged, place
-from fakes.outside_traffic import node, web
 from gatehouse.apis import resources
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane.file_set import base64_sha256

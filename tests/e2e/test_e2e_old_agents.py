@@ -13,8 +13,8 @@ import grpc.aio
 import pytest
 
 from fakes.agent_v2 import AgentV2, OldNginx, channel
+from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
 from fakes.installation import apply, hello, holds, route, until
-from fakes.podless import Cluster, client, cluster, give_address, token
 from gatehouse.apis import resources
 from gatehouse.controller import options as controller_options
 from gatehouse.kube import client as kube

@@ -14,7 +14,7 @@ import pytest
 
 from fakes.installation import REVISED, Installation, address, apply, condition, get, hello, until
 from fakes.nginx_plus import Fault
-from fakes.plus_running import FakeProgram
+from fakes.nginx_plus_agent import FakeProgram
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 

@@ -22,8 +22,8 @@ from fakes import installation
 from fakes.agent_command import agent
 from fakes.agent_v3 import Claimant, claimant
 from fakes.authority import Authority
+from fakes.cluster_without_pods import SUFFIX, Cluster, client, cluster, give_address, token
 from fakes.installation import apply, get, hello, holds, route, traffic, until
-from fakes.podless import SUFFIX, Cluster, client, cluster, give_address, token
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller import main as controller

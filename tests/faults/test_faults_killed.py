@@ -10,7 +10,7 @@ from agent.test_agent_endpoints import Backends, forwarding, unseeded
 from agent.test_agent_killed import again, assert_tidy, connected, goes_back, is_not_begun_with
 from agent.test_agent_process import get, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
-from fakes.dying_agent import dying_agent
+from fakes.crashing_agent import dying_agent
 from fakes.load import Load
 from gatehouse.agent.nginx.apply_steps import Step
 from gatehouse.dataplane.file_set import FileSet

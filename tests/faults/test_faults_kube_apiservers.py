@@ -23,7 +23,7 @@ from fakes import kube_estate
 from fakes.authority import Authority
 from fakes.installation import Installation, until
 from fakes.kube_estate import PORT, Cluster, Estate, wait_for_condition
-from fakes.kube_writing import Writer, all_failures
+from fakes.kube_writers import Writer, all_failures
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.base import control

@@ -21,7 +21,7 @@ import gatehouse
 from fakes.builds import Build
 from fakes.cluster import NAME, NAMESPACE, Cluster
 from fakes.installation import BACKEND, HOST_NET, PORT, address, apply, get, hello, route, until
-from fakes.kept_load import Load
+from fakes.keepalive_load import Load
 from gatehouse.apis import resources
 from gatehouse.controller.leader_label import LABEL
 from gatehouse.kube import client as kube

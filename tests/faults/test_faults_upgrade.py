@@ -32,7 +32,7 @@ from fakes.installation import (
     route,
     until,
 )
-from fakes.kept_load import Load
+from fakes.keepalive_load import Load
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo

@@ -19,8 +19,8 @@ import pytest
 import yaml
 from envoy.config.listener.v3 import listener_pb2
 
-from fakes import envoys, nginx_plus_binary, resources_shown
-from fakes.admitted import NOW, admitted_objects
+from fakes import envoys, nginx_plus_binary, resource_fields
+from fakes.admission import NOW, admitted_objects
 from gatehouse.agent import system_trust
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx
@@ -111,7 +111,7 @@ def _with_envoy(case: str, with_nginx: dict[str, Any]) -> dict[str, str]:
     engine, files = _engine(case), dict[str, str]()
     for key, generated in served_by_envoy(case):
         engine.commit(by_subject(key, generated.unsupported))
-        shown = resources_shown.format_resources(generated.resources, whole="parameters" in case)
+        shown = resource_fields.format_resources(generated.resources, whole="parameters" in case)
         files |= {f"envoy/{key[2]}/{name}.yaml": _yaml(each) for name, each in shown.items()}
     others = {
         name: status for name, status in _statuses(engine).items() if with_nginx[name] != status

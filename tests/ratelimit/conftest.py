@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.counter_running import RateLimitProcess, Redis
+from fakes.ratelimit_process import RateLimitProcess, Redis
 
 
 @pytest.fixture

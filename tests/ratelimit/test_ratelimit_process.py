@@ -17,7 +17,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fakes.counter_running import NAME, OK, OVER, Envoy, RateLimitProcess, Redis, limit
+from fakes.ratelimit_process import NAME, OK, OVER, Envoy, RateLimitProcess, Redis, limit
 from gatehouse.ratelimit.service import SERVICE
 from gatehouse.standalone import pki
 

@@ -9,7 +9,7 @@ import pytest
 from envoy.service.ratelimit.v3 import rls_pb2
 from google.protobuf import wrappers_pb2
 
-from fakes.counter_running import descriptor, limit
+from fakes.ratelimit_process import descriptor, limit
 from gatehouse.ratelimit import descriptors
 from gatehouse.ratelimit.descriptors import MAX_TOKENS, MalformedDescriptorError, TakeRequest
 from gatehouse.ratelimit.redis_health import PAUSE_FIRST, PAUSE_MAX, RECOVERY_SECONDS, RedisHealth

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from rich.console import Console
 
-from fakes.balancing import World, balancer, node, port, service
 from fakes.hosts import name, plus, running_host
+from fakes.load_balancer_world import World, balancer, node, port, service
 from gatehouse.cli import status_load_balancers as cli
 from gatehouse.compiler.backends.nginx_plus import Renderer
 from gatehouse.compiler.frontends import external_load_balancer as front

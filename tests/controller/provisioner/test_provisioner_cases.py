@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import yaml
 
-from fakes.admitted import admitted_objects
+from fakes.admission import admitted_objects
 from gatehouse.apis.data_plane_workload import NetworkOptions
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.compilation import Compilation

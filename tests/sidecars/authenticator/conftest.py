@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.authenticator_running import AuthenticatorProcess, running
+from fakes.authenticator_process import AuthenticatorProcess, running
 from fakes.oidc_provider import OidcProvider, oidc_provider
 
 

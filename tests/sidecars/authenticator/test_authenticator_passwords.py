@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from fakes.authenticator_running import AuthenticatorProcess
+from fakes.authenticator_process import AuthenticatorProcess
 from gatehouse.sidecars.authenticator import basic_auth, config, password_hashes
 from gatehouse.sidecars.authenticator.config import Realm
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import jwt
 import pytest
 
-from fakes.authenticator_running import (
+from fakes.authenticator_process import (
     ORIGIN,
     AuthenticatorProcess,
     query_of,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.reviewer_running import ReviewerProcess, Upstream, running
+from fakes.reviewer_process import ReviewerProcess, Upstream, running
 from gatehouse.sidecars.reviewer import config
 
 

@@ -15,7 +15,7 @@ import jwt
 import pytest
 
 from fakes.inprocess import Server
-from fakes.reviewer_running import CLUSTER, ReviewerProcess, Upstream, running
+from fakes.reviewer_process import CLUSTER, ReviewerProcess, Upstream, running
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.reviewer import config

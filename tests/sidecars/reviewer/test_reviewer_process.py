@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from fakes.reviewer_running import (
+from fakes.reviewer_process import (
     CLUSTER,
     Fault,
     ReviewerProcess,

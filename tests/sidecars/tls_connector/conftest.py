@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 
 from fakes.authority import Authority
-from fakes.connector_running import REAL, ConnectorProcess, Endpoint, echo, running
+from fakes.tls_connector_process import REAL, ConnectorProcess, Endpoint, echo, running
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from cryptography import x509
 
 from fakes.authority import Authority
-from fakes.connector_running import SERVER_NAME, ConnectorProcess, Endpoint, connector_to, echo
+from fakes.tls_connector_process import SERVER_NAME, ConnectorProcess, Endpoint, connector_to, echo
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.tls_connector import config, relay
 from gatehouse.sidecars.tls_connector import listeners as listening_module

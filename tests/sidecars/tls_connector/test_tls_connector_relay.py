@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 
 from fakes.authority import Authority
-from fakes.connector_running import connector_to
+from fakes.tls_connector_process import connector_to
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, Target, UntrustedError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fakes.balancing import (
+from fakes.load_balancer_world import (
     EDGE,
     World,
     balancer,

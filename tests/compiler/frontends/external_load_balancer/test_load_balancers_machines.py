@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from fakes.balancing import EDGE, Object, World, balancer, endpoint, endpoints, node, port, service
+from fakes.load_balancer_world import (
+    EDGE,
+    Object,
+    World,
+    balancer,
+    endpoint,
+    endpoints,
+    node,
+    port,
+    service,
+)
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.controller.load_balancers.balancer import Balancer

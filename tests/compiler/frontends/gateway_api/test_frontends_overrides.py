@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fakes.admitted import admitted_objects
+from fakes.admission import admitted_objects
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions import overrides
 from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus

@@ -16,7 +16,7 @@ SLOW_BUFFER = 32 << 10
 """Bytes that a slow line holds, as a cheap modem does."""
 
 
-class CuttingProxy:
+class FaultyProxy:
     """A TCP proxy to ``port`` with configurable faults."""
 
     def __init__(self, port: int) -> None:
@@ -114,7 +114,7 @@ class CuttingProxy:
 class _Line:
     """Both directions of one connection."""
 
-    def __init__(self, proxy: CuttingProxy) -> None:
+    def __init__(self, proxy: FaultyProxy) -> None:
         self._proxy = proxy
         self._dead = False
 
@@ -161,9 +161,9 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 
 @contextlib.asynccontextmanager
-async def cutting_proxy(port: int) -> AsyncIterator[CuttingProxy]:
+async def cutting_proxy(port: int) -> AsyncIterator[FaultyProxy]:
     """Run one in front of ``port`` of this machine."""
-    proxy = CuttingProxy(port)
+    proxy = FaultyProxy(port)
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

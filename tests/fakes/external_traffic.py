@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from fakes.authority import Authority
-from fakes.outside_objects import FRONT, NODES, TCP, TLS, UDP, WEB
+from fakes.external_objects import FRONT, NODES, TCP, TLS, UDP, WEB
 from gatehouse.standalone import echo
 
 

@@ -19,7 +19,7 @@ from gatehouse.agent.nginx.apply_steps import Step
 from gatehouse.runtime import procfs
 
 
-class DyingAgent:
+class CrashingAgent:
     """Directories and processes of one agent; each restarted agent uses the same directories."""
 
     def __init__(self, environ: dict[str, str], directory: Path) -> None:
@@ -79,9 +79,9 @@ class DyingAgent:
 
 
 @contextlib.contextmanager
-def dying_agent(environ: dict[str, str], directory: Path) -> Iterator[DyingAgent]:
+def dying_agent(environ: dict[str, str], directory: Path) -> Iterator[CrashingAgent]:
     """Run one; it is ended in any case."""
-    agent = DyingAgent(environ, directory)
+    agent = CrashingAgent(environ, directory)
     agent.start()
     try:
         yield agent

@@ -35,7 +35,7 @@ DOMAINS = ("gatehouse.dev/", "proxy.kubegateway.io/")
 """Prefixes of the annotations and labels that Gatehouse reads or writes."""
 
 _KEY = re.compile(r"\b(annotation|label)\b", re.IGNORECASE)
-"""What the docstring of a constant calls it if it is the key of an annotation or label."""
+"""Word for a key of an annotation or label in the docstring of its constant."""
 
 
 def commands(

@@ -191,7 +191,7 @@ def test_explain_and_what_there_is(kubectl: Kubectl) -> None:
     assert "v1.34" in kubectl("get", "--raw", "/version")
 
 
-def test_who_may_do_what(kubectl: Kubectl) -> None:
+def test_kubectl_reports_rbac_permissions_and_denials(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"
     assert "*.*" in kubectl("auth", "can-i", "--list")
     refused = kubectl.fails("auth", "can-i", "list", "secrets", "--as=alice")

@@ -1,4 +1,4 @@
-"""What users type beside `gatehouse up`."""
+"""Commands other than `gatehouse up`."""
 
 from __future__ import annotations
 

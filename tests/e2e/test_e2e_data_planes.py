@@ -1,4 +1,4 @@
-"""What the provisioner makes of a Gateway's parameters runs on one machine: DaemonSets too."""
+"""Provisioned data planes with parameters, including DaemonSets, on one machine."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ async def test_a_daemon_set_with_everything_runs_and_gives_its_place_to_a_deploy
     await until(lambda: _answers(where))
 
     async def ready() -> bool:
-        found = await client.get(DAEMON_SETS, NAME, "default")
-        return bool((found.get("status") or {}).get("numberReady") == 1)
+        daemon_set = await client.get(DAEMON_SETS, NAME, "default")
+        return bool((daemon_set.get("status") or {}).get("numberReady") == 1)
 
     await until(ready)
     assert await gone(client, DEPLOYMENTS)
@@ -120,17 +120,17 @@ async def test_a_daemon_set_with_everything_runs_and_gives_its_place_to_a_deploy
 
     async def replaced() -> bool:
         try:
-            found = await client.get(DEPLOYMENTS, NAME, "default")
+            deployment = await client.get(DEPLOYMENTS, NAME, "default")
         except kube.NotFound:
             return False
-        return bool((found.get("status") or {}).get("readyReplicas") == 1)
+        return bool((deployment.get("status") or {}).get("readyReplicas") == 1)
 
     await until(replaced, 60)
     assert not before.alive()
     assert await address(client) == where
     await until(lambda: _answers(where))
-    found = await client.get(DEPLOYMENTS, NAME, "default")
-    [available] = [each for each in found["status"]["conditions"] if each["type"] == "Available"]
+    served = await client.get(DEPLOYMENTS, NAME, "default")
+    [available] = [each for each in served["status"]["conditions"] if each["type"] == "Available"]
     assert "only one of 2 replicas" in available["message"]
     assert "lifecycle.postStart.exec: not supported on one machine" in available["message"]
     assert not note.exists()

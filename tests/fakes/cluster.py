@@ -112,7 +112,7 @@ class Cluster:
         await client.create(resources.DEPLOYMENTS, self.deployment(tag, tag))
 
     def deployment(self, tag: str, planes: str) -> Object:
-        """Give the controllers' Deployment: their build, and that of data planes."""
+        """Return the controller's Deployment with the images of controller and data planes."""
         made = _manifest("Deployment")
         (container,) = made["spec"]["template"]["spec"]["containers"]
         container["image"] = f"gatehouse/controller:{tag}"
@@ -148,8 +148,10 @@ def _node(words: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _manifest(kind: str) -> Object:
-    found = yaml.safe_load_all((ROOT / "deploy" / "gatehouse.yaml").read_text())
+    result = yaml.safe_load_all((ROOT / "deploy" / "gatehouse.yaml").read_text())
     made: Object = next(
-        each for each in found if each and each["kind"] == kind and each["metadata"]["name"] == NAME
+        each
+        for each in result
+        if each and each["kind"] == kind and each["metadata"]["name"] == NAME
     )
     return made

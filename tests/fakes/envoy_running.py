@@ -1,4 +1,4 @@
-"""Envoys, what they are told, and who tells them, on this machine."""
+"""Envoys with their resources and control planes, on this machine."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _ads() -> Any:
 
 
 def cluster(name: str, *, origins: tuple[Origin, ...] = (), seconds: int = 5) -> Resource:
-    """A cluster whose endpoints are told by ADS, which waits ``seconds`` for connections."""
+    """Return a cluster with endpoints by ADS and a connect timeout of ``seconds``."""
     made = cluster_pb2.Cluster(
         name=name,
         type=cluster_pb2.Cluster.EDS,
@@ -97,7 +97,7 @@ def endpoints(name: str, *addresses: Address) -> Resource:
 
 def routes(name: str, *hosts: tuple[str, str]) -> Resource:
     """Virtual hosts, each with the cluster that everything of it goes to."""
-    made = route_pb2.RouteConfiguration(
+    configuration = route_pb2.RouteConfiguration(
         name=name,
         virtual_hosts=[
             route_components_pb2.VirtualHost(
@@ -113,7 +113,7 @@ def routes(name: str, *hosts: tuple[str, str]) -> Resource:
             for domain, target in hosts
         ],
     )
-    return Resource.make(ROUTES, name, made.SerializeToString())
+    return Resource.make(ROUTES, name, configuration.SerializeToString())
 
 
 def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[Origin, ...] = ()) -> Resource:
@@ -126,7 +126,7 @@ def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[Origin, ...] = 
 
 
 def listener(name: str, port: int, route_name: str, certificate: str = "") -> Resource:
-    """A listener for HTTP whose routes, and whose certificate, are told by ADS."""
+    """Return an HTTP listener with its routes and its certificate by ADS."""
     manager = hcm_pb2.HttpConnectionManager(
         stat_prefix=name,
         rds=hcm_pb2.Rds(config_source=_ads(), route_config_name=route_name),
@@ -226,7 +226,7 @@ def bootstrap(directory: Path, plane: ControlPlane, token: str, *, delta: bool) 
         "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
         "sni": "control.plane",
         "common_tls_context": {
-            # An Envoy that is a client offers 1.2 at most, unless it is told.
+            # As a client, Envoy offers at most TLS 1.2 by default.
             "tls_params": {"tls_maximum_protocol_version": "TLSv1_3"},
             "validation_context": {"trusted_ca": {"filename": str(plane.cert)}},
         },

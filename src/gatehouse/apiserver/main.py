@@ -33,7 +33,7 @@ from gatehouse.apiserver.http.pod_logs import Find, PodLogs
 from gatehouse.apiserver.http.resources import Resources
 from gatehouse.apiserver.identity import static_tokens
 from gatehouse.apiserver.identity.authentication import Authenticator
-from gatehouse.apiserver.identity.service_account_tokens import Tokens
+from gatehouse.apiserver.identity.service_account_tokens import ServiceAccountTokens
 from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.deletion import Deletion
@@ -85,8 +85,8 @@ class Server:
         admission = Admission(registry, store)
         authorizer = Authorizer()
         custom_resources.serve(store, registry, admission)
-        rbac.follow(store, authorizer, admission)
-        data_planes.follow(authorizer, admission)
+        rbac.register_authorizer(store, authorizer, admission)
+        data_planes.register_check(authorizer, admission)
         initial_phase.begin(admission)
         admission.policy = Policies(store, registry).validate
         ServiceIPAllocator(store, admission, ipaddress.ip_network(options.service_cidr))
@@ -94,7 +94,7 @@ class Server:
         self.context = Context(store, registry, verbs, deletion)
         self.keys = Keys()
         bootstrap.follow_keys(self.context, self.keys)
-        tokens = Tokens(self.keys, store)
+        tokens = ServiceAccountTokens(self.keys, store)
         tokens_by_secret = static_tokens.load(options.token_file) if options.token_file else {}
         self._started = False
         self._work_queues = self._controllers()

@@ -73,11 +73,11 @@ def dump(resources: list[Resource]) -> str:
     last = len(types)
     for each in sorted(resources, key=lambda one: (types.get(one.type_url, last), one.key)):
         short = each.type_url.rpartition(".")[2] if each.type_url != SIDECAR_CONFIG else "Companion"
-        by_type.setdefault(short, {})[each.name] = _shown(each)
+        by_type.setdefault(short, {})[each.name] = _to_object(each)
     return yaml.dump(by_type, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
 
 
-def _shown(resource: Resource) -> Object:
+def _to_object(resource: Resource) -> Object:
     if resource.type_url == SIDECAR_CONFIG:
         return _files(resource)
     packed = any_pb2.Any(type_url=resource.type_url, value=resource.body)

@@ -112,7 +112,7 @@ def up(
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        ended, leaving = await run.either(stop, leave), asyncio.Event()
+        ended, leaving = await run.any_event(stop, leave), asyncio.Event()
 
         def leave_data_planes() -> None:
             leaving.set()

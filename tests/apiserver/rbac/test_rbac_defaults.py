@@ -37,8 +37,8 @@ SERVER = server()
 def may(user: str, text: str, group: str = "", namespace: str = "prod") -> bool:
     verb, resource = text.split()
     plural, _, subresource = resource.partition("/")
-    wanted = Attributes(verb, group, plural, subresource, namespace)
-    return SERVER.authorize(User(user), wanted)[0]
+    attributes = Attributes(verb, group, plural, subresource, namespace)
+    return SERVER.authorize(User(user), attributes)[0]
 
 
 def test_objects_are_valid_complete_and_apart() -> None:

@@ -10,7 +10,7 @@ import grpc.aio
 import structlog
 from envoy.service.discovery.v3 import discovery_pb2
 
-from gatehouse.agent.channel import Token, open_channel
+from gatehouse.agent.channel import configured_token, open_channel
 from gatehouse.agent.envoy.relay import DeltaRequest, Relay
 from gatehouse.agent.options import Options
 from gatehouse.agent.reconnect import Backoff, ReconnectLoop
@@ -29,7 +29,7 @@ Method: TypeAlias = (
 BACKOFF = Backoff(first=0.25, max_seconds=10.0)
 
 
-class Upstream:
+class ControlPlaneStream:
     """Keeps one stream to the control plane. `wake` is called after each response."""
 
     def __init__(self, options: Options, relay: Relay, wake: Callable[[], None]) -> None:
@@ -37,7 +37,7 @@ class Upstream:
         self._options = options
         self._relay = relay
         self._wake = wake
-        self._token = Token(options.token_path) if options.token_path else None
+        self._token = configured_token(options)
         self._woken = asyncio.Event()
 
     def flush(self) -> None:

@@ -34,7 +34,7 @@ class Dialogue(Protocol[RequestT]):
         """Return the next response, or None if there is nothing to send now."""
 
 
-class Stream(Generic[RequestT]):
+class AdsStream(Generic[RequestT]):
     """The stream of one instance."""
 
     def __init__(self, identity: Identity, dialogue: Dialogue[RequestT]) -> None:
@@ -54,7 +54,7 @@ class Stream(Generic[RequestT]):
         self.on_end()
 
 
-AnyStream = Stream[Any]
+AnyStream = AdsStream[Any]
 """Stream of any variant, which must not receive requests."""
 
 
@@ -69,7 +69,7 @@ class _DataPlane:
         """The last report, until it changes; there may be thousands of instances."""
 
 
-class Fleet:
+class EnvoyFleet:
     """Updates the snapshot of every stream, and reports the state of each instance."""
 
     def __init__(self, on_report: Callable[[str], None]) -> None:
@@ -108,7 +108,7 @@ class Fleet:
 
     def open(
         self, identity: Identity, make: Callable[[SnapshotCache], Dialogue[RequestT]]
-    ) -> Stream[RequestT] | None:
+    ) -> AdsStream[RequestT] | None:
         """Open a stream for ``identity`` and end an older one of the same instance.
 
         Return None if too many streams are still open.
@@ -117,7 +117,7 @@ class Fleet:
         if plane.open_streams[identity.instance] >= STREAMS_MAX:
             return None
         plane.open_streams[identity.instance] += 1
-        stream = Stream(identity, make(plane.publication))
+        stream = AdsStream(identity, make(plane.publication))
         older = plane.streams.pop(identity.instance, None)
         if older is not None:
             older.end()
@@ -178,7 +178,7 @@ def _instance_report(stream: AnyStream) -> InstanceReport:
     session = stream.dialogue.conversation
     rejections: set[Rejection] = set()
     without_origin: list[str] = []
-    for each in session.refused():
+    for each in session.rejected_resources():
         if each.resource.origins:
             rejections.add(Rejection(each.resource.origins, each.reason))
         else:

@@ -14,7 +14,7 @@ from gatehouse.dataplane.xds import delta, sotw
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.runtime.deadline import DeadlineWaiter
 from gatehouse.transports.agents.call_auth import CallAuthorizer, Context, abort, cancel_at_expiry
-from gatehouse.transports.xds.fleet import AnyStream, Dialogue, Fleet, Stream
+from gatehouse.transports.xds.fleet import AdsStream, AnyStream, Dialogue, EnvoyFleet
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
@@ -24,7 +24,7 @@ RequestT = TypeVar("RequestT", discovery_pb2.DeltaDiscoveryRequest, discovery_pb
 class Services:
     """AggregatedDiscoveryService."""
 
-    def __init__(self, fleet: Fleet, callers: CallAuthorizer) -> None:
+    def __init__(self, fleet: EnvoyFleet, callers: CallAuthorizer) -> None:
         self._fleet = fleet
         self._callers = callers
 
@@ -96,7 +96,7 @@ class Services:
                 session.on_deadline()
 
 
-async def _read(stream: Stream[RequestT], requests: AsyncIterator[RequestT]) -> None:
+async def _read(stream: AdsStream[RequestT], requests: AsyncIterator[RequestT]) -> None:
     async for message in requests:
         if message.HasField("node"):
             stream.node = delta.node_info(message.node)

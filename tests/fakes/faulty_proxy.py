@@ -16,14 +16,14 @@ SLOW_BUFFER = 32 << 10
 """Bytes that a slow line holds, as a cheap modem does."""
 
 
-class CuttingProxy:
-    """Carries connections to ``port``, as well as it is told to."""
+class FaultyProxy:
+    """A TCP proxy to ``port`` with configurable faults."""
 
     def __init__(self, port: int) -> None:
         self.port = 0
-        """Where it listens."""
+        """Port of the proxy."""
         self.connections = 0
-        """How many were made so far."""
+        """Number of connections so far."""
         self.received = 0
         """Bytes that came from the server and were carried on."""
         self.rate = 0.0
@@ -107,14 +107,14 @@ class CuttingProxy:
 
     @property
     def black_hole(self) -> bool:
-        """Whether nothing is carried."""
+        """Return whether the proxy drops all data."""
         return self._black_hole
 
 
 class _Line:
     """Both directions of one connection."""
 
-    def __init__(self, proxy: CuttingProxy) -> None:
+    def __init__(self, proxy: FaultyProxy) -> None:
         self._proxy = proxy
         self._dead = False
 
@@ -161,9 +161,9 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 
 @contextlib.asynccontextmanager
-async def cutting_proxy(port: int) -> AsyncIterator[CuttingProxy]:
+async def cutting_proxy(port: int) -> AsyncIterator[FaultyProxy]:
     """Run one in front of ``port`` of this machine."""
-    proxy = CuttingProxy(port)
+    proxy = FaultyProxy(port)
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -21,7 +21,7 @@ from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.state_directory import State
 
 SUFFIX = "gatehouse-nginx"
-"""How the names end of what a Gateway of NGINX has made for it."""
+"""Suffix of the names of objects of an NGINX Gateway."""
 
 
 class Cluster:
@@ -56,7 +56,7 @@ class Cluster:
             await task
 
     def environment(self, directory: Path, name: str, token: str) -> dict[str, str]:
-        """What an agent of Pod ``name`` is started with."""
+        """Return the environment of the agent of Pod ``name``."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "token").write_text(token)
         return {
@@ -82,14 +82,14 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[kube.Client]:
-    async with kube.Client.from_kubeconfig(cluster.state.kubeconfig) as found:
-        yield found
+    async with kube.Client.from_kubeconfig(cluster.state.kubeconfig) as result:
+        yield result
 
 
 async def token(
     client: kube.Client, gateway: str, pod: str = "", audience: str = controller_options.SERVER_NAME
 ) -> str:
-    """Give a token of a Gateway's ServiceAccount, bound to a Pod that is made for it."""
+    """Return a token of a Gateway's ServiceAccount, bound to a Pod that is created for it."""
     account = f"{gateway}-{SUFFIX}"
 
     async def made() -> bool:
@@ -107,8 +107,8 @@ async def token(
         metadata = {"name": pod, "namespace": "default"}
         made_pod = await client.create(resources.PODS, {"metadata": metadata, "spec": spec})
         uid = made_pod["metadata"]["uid"]
-    found, _ = await client.create_token("default", account, [audience], 3600, pod, uid)
-    return found
+    result, _ = await client.create_token("default", account, [audience], 3600, pod, uid)
+    return result
 
 
 async def give_address(client: kube.Client, gateway: str) -> None:

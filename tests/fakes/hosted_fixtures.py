@@ -65,9 +65,9 @@ def clusters(estate: Estate, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def node_proxy(estate: Estate, tmp_path: Path) -> Iterator[NodeProxy]:
-    made = NodeProxy(estate.node, tmp_path)
-    yield made
-    made.stop()
+    proxy = NodeProxy(estate.node, tmp_path)
+    yield proxy
+    proxy.stop()
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fakes.external_machines import Machine
+from fakes.external_objects import join
 from fakes.installation import Installation, until
-from fakes.outside_machines import Machine
-from fakes.outside_objects import join
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port
@@ -19,7 +19,7 @@ from gatehouse.standalone.free_ports import free_port
 MARKS = [pytest.mark.process, pytest.mark.long]
 
 OUTSIDE = free_port()
-"""Where the control plane meets machines."""
+"""Address of the control plane for machines."""
 
 
 @pytest.fixture(scope="module")

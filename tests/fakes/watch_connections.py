@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 
-from fakes.apiservers import Refused
+from fakes.apiservers import ConnectionRejected
 from fakes.hosting import SERVICE_NAME, Cluster
 from fakes.machines import Machine
 
@@ -37,9 +37,9 @@ class Watch:
                 head = await self._reader.readuntil(b"\r\n\r\n")
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
-            raise Refused(repr(error)) from error
+            raise ConnectionRejected(repr(error)) from error
         if b" 200 " not in head.partition(b"\r\n")[0]:
-            raise Refused(head.decode())
+            raise ConnectionRejected(head.decode())
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -72,7 +72,7 @@ async def _connected(
             )
     except (OSError, ssl.SSLError, TimeoutError) as error:
         raw.close()
-        raise Refused(repr(error)) from error
+        raise ConnectionRejected(repr(error)) from error
 
 
 async def watch(
@@ -91,8 +91,8 @@ async def answers(
     header: bytes = b"",
     sni: str = SERVICE_NAME,
 ) -> bool:
-    """Whether a cluster can be watched from there."""
-    with contextlib.suppress(Refused):
+    """Return whether a watch of a cluster works from there."""
+    with contextlib.suppress(ConnectionRejected):
         (await watch(machine, address, cluster, sni, header)).close()
         return True
     return False

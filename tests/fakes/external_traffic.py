@@ -1,4 +1,4 @@
-"""What answers on node ports, and clients of the machines in front of them."""
+"""Servers on node ports, and clients of the machines in front of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from fakes.authority import Authority
-from fakes.outside_objects import FRONT, NODES, TCP, TLS, UDP, WEB
+from fakes.external_objects import FRONT, NODES, TCP, TLS, UDP, WEB
 from gatehouse.standalone import echo
 
 
@@ -65,7 +65,7 @@ async def web(port: int, host: str = "shop.example") -> tuple[int, str]:
         return response.status, response.headers.get("X-Backend", "")
 
 
-async def greeted(port: int, name: str = "") -> str:
+async def greeting_of(port: int, name: str = "") -> str:
     context = None
     if name:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

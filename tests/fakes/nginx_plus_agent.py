@@ -33,27 +33,27 @@ class FakeProgram:
         self.socket = directory / "run" / "api" / "plus.sock"
 
     def options(self, plane: ControlPlane, directory: Path, health: int = 0) -> Options:
-        """What an agent with this program is started with; ``health``: its port, 0 for none."""
+        """Return the options of an agent with this program. ``health`` is its port, 0 for none."""
         environ = plane.environment(directory) | {"GATEHOUSE_AGENT_NGINX": str(self.program)}
         if health:
             environ["GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS"] = f"127.0.0.1:{health}"
         return options_from_environment(environ)
 
     def fail(self, *faults: Fault) -> None:
-        """Have requests fail from now on; none: no more."""
+        """Set the faults of following requests; none removes them."""
         new = self.directory / "new"
         new.write_bytes(msgspec.json.encode(faults))
         new.rename(self.directory / "faults.json")
 
     def calls(self) -> list[Call]:
-        """Give what was asked of the API to change."""
+        """Return the API calls that request a change."""
         path = self.directory / "calls.jsonl"
         lines = path.read_bytes().splitlines() if path.exists() else []
-        found = [msgspec.json.decode(line, type=Call) for line in lines]
-        return [call for call in found if call.method != "GET"]
+        result = [msgspec.json.decode(line, type=Call) for line in lines]
+        return [call for call in result if call.method != "GET"]
 
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Do with the API what anybody could."""
+        """Send a request to the API as any client may."""
         connector = aiohttp.UnixConnector(str(self.socket), force_close=True)
         async with (
             aiohttp.ClientSession(connector=connector) as session,
@@ -63,9 +63,9 @@ class FakeProgram:
             return msgspec.json.decode(raw) if raw else None
 
     async def servers(self, upstream: str, kind: str = "http") -> list[str]:
-        """Give the addresses of an upstream."""
-        found = await self.ask("GET", f"/{kind}/upstreams/{upstream}/servers")
-        return [server["server"] for server in found]
+        """Return the addresses of an upstream."""
+        response = await self.ask("GET", f"/{kind}/upstreams/{upstream}/servers")
+        return [server["server"] for server in response]
 
 
 def forwarding(
@@ -75,7 +75,7 @@ def forwarding(
     capabilities: nginx.Capabilities = CAPABILITIES,
     files: tuple[File, ...] = (),
 ) -> FileSet:
-    """Give the files of a Gateway with one route to some clusters."""
+    """Return the files of a Gateway with one route to some clusters."""
     clusters = tuple(ir.Cluster(f"{cluster}-{n}", found) for n, (found, _) in enumerate(shares))
     backends = tuple(
         ir.Backend(known.name, weight) for known, (_, weight) in zip(clusters, shares, strict=True)
@@ -88,7 +88,7 @@ def forwarding(
 
 
 def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> FileSet:
-    """Give the files of a Gateway that forwards TCP connections."""
+    """Return the files of a Gateway that forwards TCP connections."""
     cluster = ir.Cluster("raw", endpoints, protocol="tcp")
     host = ir_gateway.L4Host("", (ir_gateway.L4Backend("raw", 1),))
     listener = ir_gateway.L4Listener(port, "TCP", (host,))
@@ -96,8 +96,8 @@ def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> FileSet:
     return nginx.Generator(CAPABILITIES).generate(gateway).bundle
 
 
-async def figure(health: int, name: str, **labels: str) -> float:
-    """Give a figure of an agent's metrics, by some of its labels."""
+async def metric_value(health: int, name: str, **labels: str) -> float:
+    """Return a metric of an agent, by some of its labels."""
     url = f"http://127.0.0.1:{health}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         families = text_string_to_metric_families(await answer.text())
@@ -111,8 +111,8 @@ async def figure(health: int, name: str, **labels: str) -> float:
 
 
 @contextlib.asynccontextmanager
-async def unreloaded(health: int) -> AsyncIterator[None]:
+async def assert_no_reload(health: int) -> AsyncIterator[None]:
     """Hold that the agent asks for no reload within."""
-    before = await figure(health, "gatehouse_agent_reloads_total")
+    before = await metric_value(health, "gatehouse_agent_reloads_total")
     yield
-    assert await figure(health, "gatehouse_agent_reloads_total") == before
+    assert await metric_value(health, "gatehouse_agent_reloads_total") == before

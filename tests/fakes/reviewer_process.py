@@ -22,8 +22,8 @@ from gatehouse.sidecars.reviewer import config
 CLUSTER = "prod.example"
 
 
-class Answer(msgspec.Struct):
-    """What the script in Envoy reads."""
+class ReviewerResponse(msgspec.Struct):
+    """Response in the format that the script in Envoy reads."""
 
     status: int
     headers: dict[str, str]
@@ -34,7 +34,7 @@ class Answer(msgspec.Struct):
         return float(self.headers["x-keep"])
 
 
-class Asked(msgspec.Struct):
+class ReviewRequest(msgspec.Struct):
     """A review as a cluster was asked for it."""
 
     cluster: str
@@ -44,19 +44,19 @@ class Asked(msgspec.Struct):
 
     @property
     def spec(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.body["spec"]
-        return found
+        spec: dict[str, Any] = self.body["spec"]
+        return spec
 
 
 Fault = Callable[[web.BaseRequest], Awaitable[web.StreamResponse | None]]
-"""Gives what is answered instead; None: what the cluster says."""
+"""Handler that may replace the response; None keeps the response of the cluster."""
 
 
 class Upstream:
     """The socket on which Envoy passes reviews on, to a cluster, as the gateway itself."""
 
     def __init__(self, socket: Path, cluster: aiohttp.ClientSession | None) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[ReviewRequest] = []
         self.most = 0
         """Most reviews that were asked at a time."""
         self.fault: Fault | None = None
@@ -80,11 +80,11 @@ class Upstream:
         self.most = max(self.most, self._now)
         try:
             content = await request.read()
-            asked = msgspec.json.decode(content)
+            decoded = msgspec.json.decode(content)
             headers = dict(request.headers)
-            self.asked.append(Asked(headers["Host"], request.path, headers, asked))
-            if self.fault is not None and (found := await self.fault(request)) is not None:
-                return found
+            self.asked.append(ReviewRequest(headers["Host"], request.path, headers, decoded))
+            if self.fault is not None and (result := await self.fault(request)) is not None:
+                return result
             assert self._cluster is not None
             kept = {"Content-Type": headers["Content-Type"], "Accept": headers["Accept"]}
             async with self._cluster.post(request.path, data=content, headers=kept) as response:
@@ -97,7 +97,7 @@ class Upstream:
             self._now -= 1
 
 
-class Running:
+class ReviewerProcess:
     """A reviewer as the agent runs it, and a script that asks it."""
 
     def __init__(self, home: Path, http: aiohttp.ClientSession, linger: float) -> None:
@@ -133,17 +133,21 @@ class Running:
             while True:
                 with contextlib.suppress(OSError):
                     if control.pid(self.directory) == self.process.pid:
-                        return await control.ask(self.directory, configurations)
+                        return await control.send_request(self.directory, configurations)
                 await asyncio.sleep(0.01)
 
     async def serving(self) -> None:
         assert await self.serve(self.home) == ""
 
-    async def token(self, token: str, good: float = 600, bad: float = 10, **more: str) -> Answer:
+    async def token(
+        self, token: str, good: float = 600, bad: float = 10, **more: str
+    ) -> ReviewerResponse:
         headers = {"authorization": f"Bearer {token}", **more}
         return await self.ask("/token", good, bad, **headers)
 
-    async def ask(self, path: str, good: float = 600, bad: float = 10, /, **said: str) -> Answer:
+    async def ask(
+        self, path: str, good: float = 600, bad: float = 10, /, **said: str
+    ) -> ReviewerResponse:
         """Ask; what is empty is not said."""
         headers = {
             "x-cluster": CLUSTER,
@@ -153,11 +157,11 @@ class Running:
         }
         kept = {name: value for name, value in headers.items() if value}
         async with self.http.post(f"http://reviewer{path}", headers=kept) as response:
-            return Answer(response.status, dict(response.headers), await response.text())
+            return ReviewerResponse(response.status, dict(response.headers), await response.text())
 
     async def impersonation(
         self, client: dict[str, Any], wanted: dict[str, Any], good: float = 300, bad: float = 30
-    ) -> Answer:
+    ) -> ReviewerResponse:
         said = {**user_headers("x-", client), **user_headers("x-as-", wanted)}
         return await self.ask("/impersonation", good, bad, **said)
 
@@ -181,12 +185,12 @@ def user_headers(prefix: str, user: dict[str, Any]) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def running(home: Path, linger: float = 60.0) -> AsyncIterator[Running]:
+async def running(home: Path, linger: float = 60.0) -> AsyncIterator[ReviewerProcess]:
     path = str(home / config.REVIEWER)
     async with aiohttp.ClientSession(
         connector=aiohttp.UnixConnector(path, limit=0), cookie_jar=aiohttp.DummyCookieJar()
     ) as http:
-        made = Running(home, http, linger)
+        made = ReviewerProcess(home, http, linger)
         try:
             yield made
         finally:
@@ -196,7 +200,7 @@ async def running(home: Path, linger: float = 60.0) -> AsyncIterator[Running]:
 
 
 def review(status: dict[str, Any], kind: str = "TokenReview", code: int = 201) -> web.Response:
-    """What a cluster answers."""
+    """Return the review that a cluster returns."""
     body = {"apiVersion": "v1", "kind": kind, "spec": {}, "status": status}
     return web.Response(
         status=code, body=msgspec.json.encode(body), content_type="application/json"

@@ -17,7 +17,7 @@ from gatehouse.standalone.free_ports import free_port
 
 
 class Machine:
-    """One machine, in a directory of its own."""
+    """One external machine in its own directory."""
 
     def __init__(self, directory: Path, name: str, port: int, proxy: str = "nginx") -> None:
         """``port``: where the control plane meets machines."""
@@ -36,7 +36,7 @@ class Machine:
         assert done.exit_code == 0, done.output
 
     def environment(self) -> dict[str, str]:
-        """What its agent is told."""
+        """Return the environment of its agent."""
         return {
             "NGINX_AGENT_COMMAND_SERVER_HOST": "127.0.0.1",
             "NGINX_AGENT_COMMAND_SERVER_PORT": str(self.port),
@@ -57,11 +57,11 @@ class Machine:
         async with agent_command.agent(self.environment(), self.log):
             yield
 
-    async def figure(self, name: str) -> float:
-        """Give what its agent measures under a name without labels of its own; -1: nothing."""
+    async def metric_value(self, name: str) -> float:
+        """Return a metric of the agent by its name without labels; -1 if it is missing."""
         async with (
             aiohttp.ClientSession() as session,
             session.get(f"http://{self.health}/metrics") as response,
         ):
-            found = re.search(rf"^{name}\{{[^}}]*\}} (\S+)$", await response.text(), re.MULTILINE)
-        return float(found[1]) if found else -1.0
+            match = re.search(rf"^{name}\{{[^}}]*\}} (\S+)$", await response.text(), re.MULTILINE)
+        return float(match[1]) if match else -1.0

@@ -24,8 +24,8 @@ from gatehouse.sidecars.base import control
 ORIGIN = "https://shop.example"
 
 
-class Answer(msgspec.Struct):
-    """What came back."""
+class AuthenticatorResponse(msgspec.Struct):
+    """Response of the authenticator."""
 
     status: int
     headers: dict[str, str]
@@ -36,14 +36,14 @@ class Answer(msgspec.Struct):
         return self.headers["Location"]
 
 
-class Running:
+class AuthenticatorProcess:
     """An authenticator as the agent runs it, and one browser's cookies."""
 
     def __init__(self, home: Path, http: aiohttp.ClientSession, linger: float) -> None:
         self.home = home
         self.cookies: dict[str, str] = {}
         self.set: list[str] = []
-        """What the last answer set."""
+        """Cookies of the last response."""
         self._http = http
         self._linger = linger
         self._count = 0
@@ -78,18 +78,18 @@ class Running:
         async with asyncio.timeout(20):
             while True:
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-                    return await control.ask(self.home / config.SOCKETS, configurations)
+                    return await control.send_request(self.home / config.SOCKETS, configurations)
                 await asyncio.sleep(0.01)
 
     async def serving(self, provider: OidcProvider, **fields: Any) -> Party:
-        party = relying(provider, **fields)
+        party = relying_party(provider, **fields)
         configuration = self.configuration(party, trust=provider.authority)
         assert await self.serve(configuration) == ""
         return party
 
     async def ask(
         self, action: str, uri: str = "/", *, name: str = "p", method: str = "GET", **said: str
-    ) -> Answer:
+    ) -> AuthenticatorResponse:
         """Ask as NGINX does, with the browser's cookies, and keep what it sets."""
         headers = {
             "Cookie": "; ".join(f"{key}={value}" for key, value in self.cookies.items()),
@@ -102,10 +102,12 @@ class Running:
             method, url, headers=headers, allow_redirects=False
         ) as response:
             self.set = response.headers.getall("Set-Cookie", [])
-            found = [value for key, value in response.headers.items() if key.startswith("X-Set")]
-            for each in (*self.set, *found):
+            result = [value for key, value in response.headers.items() if key.startswith("X-Set")]
+            for each in (*self.set, *result):
                 self._keep(each)
-            return Answer(response.status, dict(response.headers), await response.text())
+            return AuthenticatorResponse(
+                response.status, dict(response.headers), await response.text()
+            )
 
     def _keep(self, text: str) -> None:
         for name, morsel in SimpleCookie(text).items():
@@ -124,7 +126,7 @@ class Running:
             assert response.status == 302
             return response.headers["Location"]
 
-    async def log_in(self, provider: OidcProvider, uri: str = "/") -> Answer:
+    async def log_in(self, provider: OidcProvider, uri: str = "/") -> AuthenticatorResponse:
         """Log in as a browser does; gives the answer to the provider's redirection."""
         begun = await self.ask("login", uri)
         assert begun.status == 302
@@ -132,7 +134,7 @@ class Running:
         return await self.ask("callback", back.removeprefix(ORIGIN))
 
 
-def relying(provider: OidcProvider, **fields: Any) -> Party:
+def relying_party(provider: OidcProvider, **fields: Any) -> Party:
     known: dict[str, Any] = {
         "name": "p",
         "filter": "shop/users",
@@ -149,12 +151,12 @@ def relying(provider: OidcProvider, **fields: Any) -> Party:
 
 
 @contextlib.asynccontextmanager
-async def running(home: Path, linger: float = 60.0) -> AsyncIterator[Running]:
+async def running(home: Path, linger: float = 60.0) -> AsyncIterator[AuthenticatorProcess]:
     path = str(home / config.SOCKET)
     async with aiohttp.ClientSession(
         connector=aiohttp.UnixConnector(path), cookie_jar=aiohttp.DummyCookieJar()
     ) as http:
-        made = Running(home, http, linger)
+        made = AuthenticatorProcess(home, http, linger)
         try:
             yield made
         finally:

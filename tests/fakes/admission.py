@@ -28,8 +28,8 @@ def admit(resource: resources.Resource, raw: dict[str, Any]) -> None:
     raw.pop("status", None)
 
 
-def admitted(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give the objects of a YAML text, defaulted and validated."""
+def admitted_objects(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects of a YAML text, defaulted and validated."""
     for raw in yaml.safe_load_all(text):
         resource = next(
             item

@@ -60,10 +60,10 @@ def node(
     made["metadata"]["labels"] = labels
     made["spec"] = {"unschedulable": cordoned}
     conditions = [{"type": "Ready", "status": ready, "lastHeartbeatTime": "x"}] if ready else []
-    found = [{"type": "Hostname", "address": name}]
-    found += [{"type": "InternalIP", "address": each} for each in addresses]
-    found += [{"type": "ExternalIP", "address": "203.0.113.9"}]
-    made["status"] = {"conditions": conditions, "addresses": found}
+    result = [{"type": "Hostname", "address": name}]
+    result += [{"type": "InternalIP", "address": each} for each in addresses]
+    result += [{"type": "ExternalIP", "address": "203.0.113.9"}]
+    made["status"] = {"conditions": conditions, "addresses": result}
     return made
 
 
@@ -127,28 +127,28 @@ class World:
 
     def plus(self, source: query.Key = EDGE) -> LoadBalancer:
         """Return the compiled load balancer of type NGINX Plus."""
-        found = self.compiled(source).balancer
-        assert isinstance(found, LoadBalancer)
-        return found
+        result = self.compiled(source).balancer
+        assert isinstance(result, LoadBalancer)
+        return result
 
     def upstreams(self, source: query.Key = EDGE) -> dict[str, list[str]]:
         """Return the servers of each upstream; a draining one ends in ``-``."""
-        found = self.compiled(source).balancer
-        assert found is not None
+        result = self.compiled(source).balancer
+        assert result is not None
         return {
             str(each.name): [s.address + ("-" if s.draining else "") for s in each.servers]
-            for each in found.upstreams
+            for each in result.upstreams
         }
 
     def released(self, source: query.Key = EDGE) -> list[str]:
-        found = self.compiled(source).balancer
-        assert found is not None
-        return [str(name) for name in found.released_upstreams]
+        result = self.compiled(source).balancer
+        assert result is not None
+        return [str(name) for name in result.released_upstreams]
 
-    def said(self, source: query.Key = EDGE) -> dict[str, list[str]]:
+    def finding_messages(self, source: query.Key = EDGE) -> dict[str, list[str]]:
         """Return the messages about Services and the source, by reason."""
-        found = self.compiled(source)
+        compiled = self.compiled(source)
         words: dict[str, list[str]] = {}
-        for finding in (*found.findings, *(note.finding for note in found.notes)):
+        for finding in (*compiled.findings, *(note.finding for note in compiled.notes)):
             words.setdefault(finding.reason.value, []).append(finding.message)
         return words

@@ -42,12 +42,12 @@ class Redis(Process):
 
     def ready(self) -> bool:
         try:
-            return self.say("PING").startswith(("+PONG", "-NOAUTH"))
+            return self.send("PING").startswith(("+PONG", "-NOAUTH"))
         except OSError:
             return False
 
-    def say(self, *words: str) -> str:
-        """Give the first bytes of the answer to a command."""
+    def send(self, *words: str) -> str:
+        """Send a command to Redis. Return the first bytes of the response."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as there:
             parts = "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
             there.sendall(f"*{len(words)}\r\n{parts}".encode())
@@ -62,7 +62,7 @@ class Redis(Process):
         self.process.send_signal(signal.SIGCONT)
 
 
-class Counter(Process):
+class RateLimitProcess(Process):
     """`gatehouse ratelimit`."""
 
     def __init__(self, redis: str, log: Path, *options: str) -> None:
@@ -91,16 +91,16 @@ class Counter(Process):
         deadline = time.monotonic() + 30
         while not self.ready():
             if self.process.poll() is not None:
-                raise RuntimeError(self.said)
+                raise RuntimeError(self.log_text)
             if time.monotonic() > deadline:
-                raise TimeoutError(self.said)
+                raise TimeoutError(self.log_text)
             time.sleep(0.05)
 
     def ready(self) -> bool:
-        return '"event": "counting"' in self.said
+        return '"event": "counting"' in self.log_text
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self._log.read_text()
 
 
@@ -145,7 +145,7 @@ def limit(rate: Any, burst: Any, schema: str = "s", cluster: str = "c", **more: 
 
 
 def descriptor(*entries: tuple[str, str]) -> Any:
-    found = [
+    result = [
         ratelimit_pb2.RateLimitDescriptor.Entry(key=key, value=value) for key, value in entries
     ]
-    return ratelimit_pb2.RateLimitDescriptor(entries=found)
+    return ratelimit_pb2.RateLimitDescriptor(entries=result)

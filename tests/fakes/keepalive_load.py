@@ -1,4 +1,4 @@
-"""Clients of a load balancer's address, and every request of theirs that came to nothing.
+"""Clients of a load balancer's address, and all their failed requests.
 
 They post: a GET that failed on a kept connection would silently be repeated.
 """
@@ -21,7 +21,7 @@ PAUSE = 0.005
 
 
 class Load:
-    """What was answered, and what failed, by kind of client."""
+    """Responses and failures by kind of client."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
@@ -96,7 +96,7 @@ async def _second(load: Load) -> None:
 
 
 class _Connection:
-    """One connection of HTTP/2 without TLS, one request at a time, and always listened to."""
+    """One HTTP/2 connection without TLS that sends one request at a time and always reads."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -105,7 +105,7 @@ class _Connection:
         self._stream, self._status = 0, 0
         self._answer: asyncio.Future[int] | None = None
         self.ends = False
-        """The server takes no more requests on it."""
+        """True if the server accepts no further requests on it."""
 
     @classmethod
     async def opened(cls, host: str, port: int) -> _Connection:

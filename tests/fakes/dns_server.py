@@ -64,10 +64,10 @@ class NameServer:
             assert zone.origin is not None
             if not question.name.is_subdomain(zone.origin):
                 continue
-            found = zone.get_rrset(question.name, question.rdtype)
-            if found is not None:
-                found.name = question.name
-                answer.answer.append(found)
+            result = zone.get_rrset(question.name, question.rdtype)
+            if result is not None:
+                result.name = question.name
+                answer.answer.append(result)
             elif zone.get_node(question.name) is None:
                 answer.set_rcode(dns.rcode.NXDOMAIN)
             return answer
@@ -76,7 +76,7 @@ class NameServer:
 
     def close(self) -> None:
         """End it."""
-        # Closing alone wakes nobody up.
+        # Closing alone does not wake up a blocked thread.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -92,7 +92,7 @@ def serving(machine: Machine, *names: str, address: str = "127.0.0.1") -> Iterat
         file = Path(directory) / "resolv.conf"
         search = "search default.svc.cluster.local svc.cluster.local cluster.local"
         file.write_text(f"nameserver {address}\n{search}\noptions ndots:5\n")
-        made = NameServer(listening, file)
-        made.named(*names)
-        yield made
-        made.close()
+        server = NameServer(listening, file)
+        server.named(*names)
+        yield server
+        server.close()

@@ -1,4 +1,4 @@
-"""Nodes, a Service and load balancers whose machines are outside, and what is said of these."""
+"""Nodes, a Service and load balancers with external machines, and the status of these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
 FRONT = f"{HOST_NET}.240"
-"""Where machines listen."""
+"""Address on which machines listen."""
 
 NODES = {1: f"{HOST_NET}.201", 2: f"{HOST_NET}.202"}
 WEB, TCP, UDP, TLS = 30180, 30181, 30182, 30183
@@ -18,16 +18,16 @@ WEB, TCP, UDP, TLS = 30180, 30181, 30182, 30183
 
 async def join(client: kube.Client, number: int) -> None:
     """Make a Node, which is ready at once."""
-    made = await client.create(resources.NODES, {"metadata": {"name": f"n{number}"}})
+    node = await client.create(resources.NODES, {"metadata": {"name": f"n{number}"}})
     status = {
         "conditions": [{"type": "Ready", "status": "True"}],
         "addresses": [{"type": "InternalIP", "address": NODES[number]}],
     }
-    await client.update_status(resources.NODES, {**made, "status": status})
+    await client.update_status(resources.NODES, {**node, "status": status})
 
 
 def service() -> dict[str, Any]:
-    """Give a Service, each of whose ports is an upstream outside."""
+    """Return a Service. Each of its ports is an external upstream."""
     ports = [
         {"name": "nlk-web", "port": 80, "nodePort": WEB},
         {"name": "nlk-tcp", "port": 81, "nodePort": TCP},
@@ -42,7 +42,7 @@ def service() -> dict[str, Any]:
 
 
 def listeners(first: int) -> list[dict[str, Any]]:
-    """Give listeners for its ports, on three ports from ``first`` on."""
+    """Return listeners for its ports, on three ports from ``first`` on."""
     return [
         {"port": first, "protocol": "HTTP", "hostname": "shop.example", "upstream": "web"},
         {"port": first + 1, "protocol": "TCP", "upstream": "tcp"},
@@ -61,20 +61,22 @@ def balancer(name: str, kind: str, hosts: tuple[str, ...], listening: Any) -> di
     return {"metadata": {"name": name, "namespace": "edge"}, "spec": spec}
 
 
-async def told(client: kube.Client, name: str, reason: str, words: str = "") -> dict[str, Any]:
+async def wait_for_status(
+    client: kube.Client, name: str, reason: str, words: str = ""
+) -> dict[str, Any]:
     """Wait until `Programmed` says so; give the status."""
     seen: dict[str, Any] = {}
 
     async def check() -> Any:
-        found = await client.get(resources.EXTERNAL_LOAD_BALANCERS, name, "edge")
-        seen.update(found.get("status") or {})
+        result = await client.get(resources.EXTERNAL_LOAD_BALANCERS, name, "edge")
+        seen.update(result.get("status") or {})
         for each in seen.get("conditions") or ():
             if each["type"] == "Programmed" and each["reason"] == reason:
                 return seen if words in each["message"] else None
         return None
 
     try:
-        found: dict[str, Any] = await until(check, 60)
+        result: dict[str, Any] = await until(check, 60)
     except TimeoutError:
         raise AssertionError(f"never {reason} {words!r}: {seen}") from None
-    return found
+    return result

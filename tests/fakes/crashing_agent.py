@@ -1,4 +1,4 @@
-"""An agent that can be told to die: it kills itself after the step that a file names, once.
+"""An agent with a planned crash: it kills itself once, after the step that a file names.
 
 Run as a program, with the agent's environment and ``DIE_AT``, the path of that file.
 """
@@ -19,8 +19,8 @@ from gatehouse.agent.nginx.apply_steps import Step
 from gatehouse.runtime import procfs
 
 
-class DyingAgent:
-    """One agent's place: whoever runs there runs over the same directories."""
+class CrashingAgent:
+    """Directories and processes of one agent; each restarted agent uses the same directories."""
 
     def __init__(self, environ: dict[str, str], directory: Path) -> None:
         self.directory = directory
@@ -61,7 +61,7 @@ class DyingAgent:
         return int((self.directory / "run" / "nginx.pid").read_text())
 
     def log(self) -> str:
-        """What it said."""
+        """Return the agent's log."""
         return self._log.read_text(errors="replace")
 
     def end(self) -> None:
@@ -79,17 +79,17 @@ class DyingAgent:
 
 
 @contextlib.contextmanager
-def dying_agent(environ: dict[str, str], directory: Path) -> Iterator[DyingAgent]:
+def dying_agent(environ: dict[str, str], directory: Path) -> Iterator[CrashingAgent]:
     """Run one; it is ended in any case."""
-    made = DyingAgent(environ, directory)
-    made.start()
+    agent = CrashingAgent(environ, directory)
+    agent.start()
     try:
-        yield made
+        yield agent
     except BaseException:
-        print(made.log()[-6000:], file=sys.stderr)
+        print(agent.log()[-6000:], file=sys.stderr)
         raise
     finally:
-        made.end()
+        agent.end()
 
 
 def _on_step(step: Step) -> None:

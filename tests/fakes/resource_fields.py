@@ -20,34 +20,37 @@ from gatehouse.dataplane.xds.resources import (
 _MANAGER = "envoy.filters.network.http_connection_manager"
 
 
-def shown(resources: ResourceSet, *, whole: bool = False) -> dict[str, list[Any]]:
-    """Give the resources of each kind, by name; ``whole``: with what is the same on every port."""
-    found = {}
+def format_resources(resources: ResourceSet, *, whole: bool = False) -> dict[str, list[Any]]:
+    """Return the resources of each kind, by name. ``whole`` adds parts common to all ports."""
+    result = {}
     for kind, named in sorted(resources.by_type.items()):
         if kind != SECRET:
-            made = [message(each) for _, each in sorted(named.items())]
-            found[kind.rpartition(".")[2]] = made
+            made = [message_fields(each) for _, each in sorted(named.items())]
+            result[kind.rpartition(".")[2]] = made
             if kind == LISTENER and not whole:
                 for listener in made:
                     _shorten(listener)
-    return found
+    return result
 
 
-def message(resource: Resource) -> dict[str, Any]:
-    """Give a resource as its fields."""
+def message_fields(resource: Resource) -> dict[str, Any]:
+    """Return a resource as its fields."""
     if resource.type_url == SIDECAR_CONFIG:
-        return {"name": resource.name, "files": _told(sidecar_configs.files(resource))}
+        return {
+            "name": resource.name,
+            "files": _format_sidecar_configs(sidecar_configs.files(resource)),
+        }
     name = resource.type_url.removeprefix(PREFIX)
     made = _class_of(name)()
     made.ParseFromString(resource.body)
-    found: dict[str, Any] = json.loads(
+    document: dict[str, Any] = json.loads(
         json_format.MessageToJson(made, preserving_proto_field_name=True)
     )
-    return found
+    return document
 
 
-def _told(files: dict[str, bytes]) -> dict[str, Any]:
-    """Give descriptions; all else may be secret."""
+def _format_sidecar_configs(files: dict[str, bytes]) -> dict[str, Any]:
+    """Return sidecar configurations without secret values."""
     return {
         path: json.loads(content) if path.endswith(".json") else "…"
         for path, content in files.items()

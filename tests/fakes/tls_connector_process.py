@@ -1,4 +1,4 @@
-"""A connector's process, the endpoints behind it, and whoever stands for NGINX before it."""
+"""A TLS connector process, the endpoints behind it and a client in place of NGINX."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def echo(connection: ssl.SSLSocket) -> None:
         connection.sendall(data)
 
 
-class Running:
+class ConnectorProcess:
     """A connector as the agent runs it."""
 
     def __init__(self, home: Path, linger: float) -> None:
@@ -97,7 +97,7 @@ class Running:
         async with asyncio.timeout(20):
             while True:
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-                    return await control.ask(self.directory, configurations)
+                    return await control.send_request(self.directory, configurations)
                 await asyncio.sleep(0.01)
 
     async def listen(self, *connectors: Connector) -> None:
@@ -122,14 +122,14 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(home: Path, linger: float) -> Iterator[Running]:
-    made = Running(home, linger)
+def running(home: Path, linger: float) -> Iterator[ConnectorProcess]:
+    made = ConnectorProcess(home, linger)
     yield made
     made.process.send_signal(signal.SIGKILL)
     made.process.wait()
 
 
-def to(endpoint: Endpoint | int, authority: Authority, **more: str) -> Connector:
+def connector_to(endpoint: Endpoint | int, authority: Authority, **more: str) -> Connector:
     port = endpoint if isinstance(endpoint, int) else endpoint.port
     return Connector(
         socket=more.pop("socket", "a.sock"),

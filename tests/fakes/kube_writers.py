@@ -12,7 +12,7 @@ import aiohttp
 
 
 class Writer:
-    """One of them; nobody else writes to its objects.
+    """One writer. No other writer changes its objects.
 
     An object is created under a name that was never used, changed from the version that was seen,
     and deleted. Each of these can be done once: a second time it is refused, so that a refusal says
@@ -25,14 +25,14 @@ class Writer:
         self.answers: Counter[str] = Counter()
         """By what was asked and the status."""
         self.failures: list[tuple[float, str]] = []
-        """When each failure was seen, by the loop's clock, and what came."""
+        """Time of each failure, by the loop's clock, and its text."""
         self.made: set[str] = set()
         """Marks of objects without a name of their own that were answered with 201."""
         self.marks: set[str] = set()
         """All marks that were sent."""
 
     async def write(self) -> None:
-        """Go on for ever."""
+        """Write until cancelled."""
         for count in itertools.count():
             await self._life(f"w{self._number}-{count}")
             await self._unnamed(f"{self._number}-{count}")
@@ -60,13 +60,13 @@ class Writer:
             async with self._http.request(
                 method, self._path + rest, json=body, server_hostname=self._host
             ) as answer:
-                said = await answer.json()
+                document = await answer.json()
                 self.answers[f"{method} {answer.status}"] += 1
                 if answer.status in (200, 201):
-                    return said
-                # client-go asks again, whatever the method, where it is told when.
+                    return document
+                # client-go retries requests of any method after a Retry-After header.
                 waits = "retry-after " if "Retry-After" in answer.headers else ""
-                self._failed(f"{method} {answer.status} {waits}{said.get('message', '')}")
+                self._failed(f"{method} {answer.status} {waits}{document.get('message', '')}")
         except aiohttp.ClientError as error:
             self._failed(f"{method} {error!r}")
         return None
@@ -75,6 +75,6 @@ class Writer:
         self.failures.append((asyncio.get_running_loop().time(), what))
 
 
-def together(writers: list[Writer]) -> Iterator[tuple[float, str]]:
-    """Give all failures, in their order."""
+def all_failures(writers: list[Writer]) -> Iterator[tuple[float, str]]:
+    """Return all failures, in their order."""
     yield from sorted(failure for each in writers for failure in each.failures)

@@ -1,57 +1,74 @@
-"""Descriptions of the spec fields of ``gatehouse.dev``, as `kubectl explain` shows them."""
+"""Descriptions of the fields of ``gatehouse.dev``, as `kubectl explain` shows them.
+
+A default of the schema is appended to the description. Other defaults are part of the text.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_SECRET = {
-    "name": "Name of the Secret.",
-    "key": "Key in the Secret.",
-}
+_REFERENCED = "Name of the Secret, in the namespace of the object."
 
 EXTERNAL_LOAD_BALANCER = {
     "type": "Type of the load balancer. NginxPlus is configured by its API, others by an agent.",
     "bindAddress": "Address at which machines listen. Default: all addresses.",
     "listeners": "Listeners of the machines. Required for types Nginx and Envoy.",
     "listeners[].port": "Port on which machines listen.",
-    "listeners[].protocol": "Protocol of the listener.",
+    "listeners[].protocol": "Protocol of the listener. TLS is forwarded without termination.",
     "listeners[].hostname": "Hostname that clients request, for HTTP and TLS. Default: any.",
     "listeners[].upstream": "Name of the upstream that receives the traffic. HTTP uses upstreams "
     "of the http context, other protocols those of the stream context.",
     "hosts": "Load balancers or machines to synchronize.",
     "hosts[].url": "URL of the API without version, such as https://10.1.1.4:9000/api.",
     "hosts[].name": "Name of a machine, the same as in the certificate of its agent.",
-    "tls": "TLS settings of connections to the API.",
-    "tls.mode": "Whether server certificates are verified.",
-    "tls.caCertificateRef": "Secret with the CA certificates of the API.",
-    "tls.clientCertificateRef": "Secret with the client certificate.",
+    "tls": "TLS settings of connections to the API, for type NginxPlus.",
+    "tls.mode": "Verification of server certificates: Verify, or SkipVerify, which is not secure.",
+    "tls.caCertificateRef": "Secret with the CA certificates of the API. Default: those of the "
+    "system.",
+    "tls.caCertificateRef.name": _REFERENCED,
+    "tls.caCertificateRef.key": "Key in the Secret. Default: ca.crt, otherwise tls.crt.",
+    "tls.clientCertificateRef.name": _REFERENCED,
+    "tls.clientCertificateRef.key": "Not used: the keys are tls.crt and tls.key.",
+    "tls.clientCertificateRef": "Secret with the client certificate. Default: none.",
     "tls.serverName": "Name that the server certificate must have. Default: the host of the URL.",
-    "authorizationSecretRef": "Secret with the value of the Authorization header.",
-    "services": "Services whose ports become upstreams.",
+    "authorizationSecretRef": "Secret with the value of the Authorization header. Default: no "
+    "header.",
+    "authorizationSecretRef.name": _REFERENCED,
+    "authorizationSecretRef.key": "Key in the Secret. Default: authorization.",
+    "services": "Services whose ports become upstreams. All conditions must match.",
     "services.namespaces": "Namespaces of the Services. * is all. Default: that of the object.",
     "services.selector": "Labels of the Services. Default: all Services.",
-    "services.annotation": "Annotation that the Services must have.",
+    "services.annotation": "Annotation that the Services must have. Default: none.",
     "services.annotation.name": "Name of the annotation.",
     "services.annotation.value": "Value of the annotation. Default: any.",
     "services.portPrefix": "Prefix of the names of the ports that become upstreams.",
-    "services.loadBalancerServers": "Servers of Services of type LoadBalancer: node ports or the "
-    "addresses of their ingress.",
+    "services.loadBalancerServers": "Servers of Services of type LoadBalancer: NodePort is the "
+    "node ports, Ingress the addresses in the status.",
     "nodes": "Nodes that are servers of node ports.",
     "nodes.selector": "Labels of the Nodes. Default: all Nodes.",
-    "nodes.controlPlane": "Include Nodes of the control plane.",
-    "nodes.notReadyPolicy": "Treatment of Nodes that are not Ready.",
-    "nodes.unschedulablePolicy": "Treatment of cordoned Nodes.",
+    "nodes.controlPlane": "Include Nodes of the control plane, also those with the label "
+    "node.kubernetes.io/exclude-from-external-load-balancers.",
+    "nodes.notReadyPolicy": "Treatment of Nodes that are not Ready: Keep, Drain (no new "
+    "sessions) or Remove.",
+    "nodes.unschedulablePolicy": "Treatment of cordoned Nodes: Keep, Drain (no new sessions) or "
+    "Remove.",
     "nodes.onlyWithEndpoints": "Include only Nodes with an endpoint of the Service.",
     "parameters": "Parameters of every server of an NGINX Plus upstream.",
-    "parameters.weight": "Weight of the server.",
-    "parameters.maxConns": "Maximum number of connections to the server.",
-    "parameters.maxFails": "Number of failures after which the server is unavailable.",
-    "parameters.failTimeout": "Time in which failures are counted.",
-    "parameters.slowStart": "Time in which the server recovers its weight.",
-    "drainSeconds": "Time in seconds for which a server is drained before it is removed.",
-    "whenEmpty": "Whether an upstream without servers keeps the last ones.",
-    "deletionPolicy": "Whether the servers of an upstream stay after its Service is deleted.",
+    "parameters.weight": "Weight of the server. Default of NGINX Plus: 1.",
+    "parameters.maxConns": "Maximum number of connections to the server. Default of NGINX Plus: "
+    "0, no limit.",
+    "parameters.maxFails": "Number of failures after which the server is unavailable. Default of "
+    "NGINX Plus: 1.",
+    "parameters.failTimeout": "Duration in which failures are counted, such as 10s. Default of "
+    "NGINX Plus: 10s.",
+    "parameters.slowStart": "Duration in which the server recovers its weight, such as 30s. "
+    "Default of NGINX Plus: 0s.",
+    "drainSeconds": "Time in seconds for which a server is drained before it is removed. 0 removes "
+    "it at once.",
+    "whenEmpty": "Treatment of an upstream without servers: Keep the last servers, or Remove them.",
+    "deletionPolicy": "Treatment of the servers of an upstream whose Service is deleted: Retain or "
+    "Delete.",
     "resyncSeconds": "Interval in seconds between checks of a host.",
     "timeoutSeconds": "Timeout in seconds of a request to a host.",
 }
@@ -61,15 +78,16 @@ HOSTED_API_SERVER = {
     "parentRefs[].name": "Name of the Gateway.",
     "parentRefs[].namespace": "Namespace of the Gateway. Default: that of the object.",
     "parentRefs[].sectionName": "Listener of the Gateway. Default: all listeners that allow it.",
-    "hosts": "Hostnames of the kube-apiserver, without wildcards.",
+    "hosts": "Hostnames of the kube-apiserver, with at least one dot and without wildcards.",
     "service": "Service in front of the kube-apiserver's Pods.",
     "service.name": "Name of the Service.",
     "service.port": "Port of the Service.",
-    "advertiseAddress": "Address that the kube-apiserver advertises (--advertise-address).",
+    "advertiseAddress": "IP address that the kube-apiserver advertises (--advertise-address). "
+    "Default: none, hostnames only.",
     "advertisePort": "Port on the advertised address.",
     "allowedSources": "Client addresses and CIDRs that are allowed. Default: all.",
     "dns": "DNS records of the hostnames.",
-    "dns.publish": "Create a DNSEndpoint for external-dns.",
+    "dns.publish": "Create a DNSEndpoint of the hostnames for external-dns.",
     "dns.ttlSeconds": "TTL of the records in seconds.",
 }
 
@@ -82,11 +100,155 @@ _SELECTOR = {
 }
 
 
+GATEWAY_PARAMETERS = {
+    "ipFamily": "IP families of the listeners and the Service: dual, ipv4 or ipv6. Default: "
+    "dual for listeners, that of the cluster for the Service.",
+    "disableHTTP2": "Do not offer HTTP/2 to clients. Default: false.",
+    "disableSNIHostValidation": "Serve requests whose Host belongs to another listener than the "
+    "server name of the TLS handshake, instead of the answer 421. Default: false.",
+    "disableBaseHeaders": "Headers that are not set on requests to backends. * is all. Default: "
+    "none.",
+    "rewriteClientIP": "Source of the client address. Default: the address of the connection.",
+    "rewriteClientIP.mode": "ProxyProtocol reads the PROXY header, XForwardedFor the header "
+    "X-Forwarded-For.",
+    "rewriteClientIP.setIPRecursively": "Use the last address of X-Forwarded-For that is not "
+    "trusted, instead of the last address. Default: false.",
+    "rewriteClientIP.trustedAddresses": "Proxies whose client addresses are believed.",
+    "rewriteClientIP.trustedAddresses[].type": "CIDR or IPAddress. Hostname is not supported.",
+    "rewriteClientIP.trustedAddresses[].value": "IP address or CIDR range.",
+    "compression": "Compression of responses. Default: none. Envoy supports level, minLength and "
+    "mimeTypes.",
+    "compression.type": "Compression method. Must be gzip.",
+    "compression.level": "Compression level, 1 (fastest) to 9 (smallest). Default: 1.",
+    "compression.minLength": "Minimum length in bytes of a compressed response. Default: 20; "
+    "Envoy compresses from 30.",
+    "compression.mimeTypes": "MIME types of compressed responses. * is all. Default: text/html.",
+    "compression.buffers": "Buffers of compressed data. Default: that of NGINX.",
+    "compression.buffers.number": "Number of buffers.",
+    "compression.buffers.size": "Size of a buffer in bytes, with k, m or g, such as 4k.",
+    "compression.gzip": "Settings of gzip.",
+    "compression.gzip.disable": "Regular expressions of User-Agent headers whose responses are "
+    "not compressed. Default: none.",
+    "compression.gzip.httpVersion": "Minimum HTTP version of requests whose responses are "
+    "compressed. Default: 1.1.",
+    "compression.gzip.proxied": "Conditions under which responses to proxied requests are "
+    "compressed, as in NGINX's gzip_proxied. Default: off.",
+    "compression.gzip.vary": "Add the header Vary: Accept-Encoding. Default: false.",
+    "logging": "Logging of the agents.",
+    "logging.agentLevel": "Lowest level that agents log. Default: info.",
+    "kubernetes": "Kubernetes objects of the data plane.",
+    "kubernetes.deployment": "Settings of the Deployment. Default workload.",
+    "kubernetes.daemonSet": "Settings of a DaemonSet, which replaces the Deployment.",
+    "kubernetes.deployment.replicas": "Number of Pods; with autoscaling the initial number. "
+    "Default: 1, or minReplicas.",
+    "kubernetes.deployment.autoscaling": "HorizontalPodAutoscaler of the Deployment.",
+    "kubernetes.deployment.autoscaling.enable": "Create the HorizontalPodAutoscaler. Default: "
+    "false.",
+    "kubernetes.deployment.autoscaling.minReplicas": "Minimum number of Pods. Default: 1.",
+    "kubernetes.deployment.autoscaling.maxReplicas": "Maximum number of Pods. Default: 1.",
+    "kubernetes.deployment.autoscaling.targetCPUUtilizationPercentage": "Target CPU utilization "
+    "in percent of the requests. Default: none.",
+    "kubernetes.deployment.autoscaling.targetMemoryUtilizationPercentage": "Target memory "
+    "utilization in percent of the requests. Default: none.",
+    "kubernetes.deployment.autoscaling.metrics": "Further metrics, as in a "
+    "HorizontalPodAutoscaler. Default: none.",
+    "kubernetes.deployment.autoscaling.behavior": "Scaling behavior, as in a "
+    "HorizontalPodAutoscaler. Default: that of Kubernetes.",
+    "kubernetes.deployment.podDisruptionBudget": "PodDisruptionBudget of the Deployment. "
+    "Default: none.",
+    "kubernetes.deployment.podDisruptionBudget.minAvailable": "Minimum number or percentage of "
+    "available Pods. Excludes maxUnavailable.",
+    "kubernetes.deployment.podDisruptionBudget.maxUnavailable": "Maximum number or percentage of "
+    "unavailable Pods. Excludes minAvailable.",
+    "kubernetes.deployment.podDisruptionBudget.unhealthyPodEvictionPolicy": "Eviction of Pods "
+    "that are not Ready: IfHealthyBudget or AlwaysAllow. Default: that of Kubernetes.",
+    "kubernetes.service": "Service in front of the Pods.",
+    "kubernetes.service.type": "Type of the Service. Default: LoadBalancer.",
+    "kubernetes.service.externalTrafficPolicy": "Local preserves client addresses, Cluster uses "
+    "all Nodes. Default: Local.",
+    "kubernetes.service.loadBalancerIP": "Requested address of the load balancer. An address of "
+    "the Gateway overrides it. Default: none.",
+    "kubernetes.service.loadBalancerClass": "Class of the load balancer. Default: that of the "
+    "cluster.",
+    "kubernetes.service.loadBalancerSourceRanges": "CIDR ranges of clients that the load balancer "
+    "accepts. Default: all.",
+    "kubernetes.service.nodePorts": "Node ports of listeners. Default: assigned by Kubernetes.",
+    "kubernetes.service.nodePorts[].port": "Port on the Nodes.",
+    "kubernetes.service.nodePorts[].listenerPort": "Port of the listener.",
+    "kubernetes.networkPolicy": "NetworkPolicy of the Pods. Fields that are not set have the "
+    "values of the GatewayClass, then those of the installation.",
+    "kubernetes.networkPolicy.enable": "Create a NetworkPolicy.",
+    "kubernetes.networkPolicy.metricsFrom": "NetworkPolicyPeers that may read metrics. An empty "
+    "list allows none. Default: Pods of the cluster.",
+    "kubernetes.networkPolicy.egressTo": "NetworkPolicyPeers that the Pods may connect to, in "
+    "addition to the control plane and DNS. Default: any.",
+}
+
+_WORKLOAD = {
+    "pod": "Settings of the Pods.",
+    "pod.terminationGracePeriodSeconds": "Time in seconds for a Pod to stop. Connections get 5 "
+    "seconds less to finish. Default: 30.",
+    "pod.affinity": "Affinity of the Pods, as in a Pod. Default: none.",
+    "pod.nodeSelector": "Labels of the Nodes for the Pods. Default: any Node.",
+    "pod.tolerations": "Tolerations of the Pods, as in a Pod. Default: none.",
+    "pod.topologySpreadConstraints": "Spread of the Pods over Nodes and zones, as in a Pod. "
+    "Default: none.",
+    "pod.volumes": "Additional volumes, as in a Pod. Default: none.",
+    "container": "Settings of the container with agent and proxy.",
+    "container.image": "Image of the container. Default: that of the installation.",
+    "container.image.repository": "Repository of the image.",
+    "container.image.tag": "Tag of the image, optionally followed by @ and a digest.",
+    "container.image.pullPolicy": "Pull policy of the image. Default: that of the installation.",
+    "container.resources": "Requests and limits, as in a container. Default: requests of 50m CPU "
+    "and 128Mi memory, no limits.",
+    "container.lifecycle": "Hooks, as in a container. Default: none.",
+    "container.readinessProbe": "Readiness probe of the container.",
+    "container.readinessProbe.initialDelaySeconds": "Time in seconds before the first probe. "
+    "Default: 0.",
+    "container.readinessProbe.periodSeconds": "Time in seconds between probes. Default: 2.",
+    "container.hostPorts": "Ports of the Nodes that lead to ports of the container. Default: none.",
+    "container.hostPorts[].port": "Port on the Node.",
+    "container.hostPorts[].containerPort": "Port of the container, the port of a listener.",
+    "container.volumeMounts": "Additional volume mounts, as in a container. Default: none.",
+}
+
+_PATCHES = {
+    "patches": "Patches of the object, applied last and in this order. Default: none.",
+    "patches[].type": "StrategicMerge, Merge (RFC 7386) or JSONPatch (RFC 6902).",
+    "patches[].value": "An object, or a list of operations for JSONPatch.",
+}
+
+_CONDITIONS = "Conditions of the object: Accepted, Programmed and others."
+
+STATUS = {
+    "conditions": _CONDITIONS,
+    "version": "Desired version of the servers.",
+    "readyHosts": "Number of synchronized hosts and of all hosts, such as 2/3.",
+    "hosts": "State of each host: version, server, API version and errors.",
+    "upstreams": "Upstreams that the object owns, with their Services.",
+}
+
+HOSTED_STATUS = {
+    "conditions": _CONDITIONS,
+    "hosts": "Hostnames that are served.",
+    "addresses": "Addresses of the Gateways, the DNS targets of the hostnames.",
+    "readyEndpoints": "Number of ready endpoints of the Service.",
+}
+
+TOP_LEVEL = {
+    "apiVersion": "Version of the API: gatehouse.dev/v1alpha1.",
+    "kind": "Kind of the object.",
+    "spec": "Desired state, written by users.",
+    "status": "Observed state, written by the controller.",
+}
+
+
 def _common(path: str) -> str:
-    """Return the description of a field of a Secret reference or a label selector."""
-    head, _, rest = path.partition("Ref.")
-    if rest and head:
-        return _SECRET[rest]
+    """Return the description of a field that several objects have. Raises KeyError."""
+    head, _, rest = path.partition("patches")
+    if head.startswith("kubernetes."):
+        workload = path.split(".", 2)[2]
+        return _PATCHES[f"patches{rest}"] if workload.startswith("patches") else _WORKLOAD[workload]
     return _SELECTOR[path.partition("selector.")[2]]
 
 
@@ -113,5 +275,22 @@ def _field(
     schema: Mapping[str, Any], texts: Mapping[str, str], parent: str, name: str
 ) -> dict[str, Any]:
     path = f"{parent}.{name}".lstrip(".")
-    text = texts.get(path) or _common(path)
+    text = f"{texts.get(path) or _common(path)}{_default(schema)}"
     return {**described(schema, texts, path), "description": text}
+
+
+def _default(schema: Mapping[str, Any]) -> str:
+    default = schema.get("default")
+    if default in (None, "", {}):
+        return ""
+    return f" Default: {str(default).lower() if isinstance(default, bool) else default}."
+
+
+def top_level(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with descriptions of its top-level fields."""
+    # Kubernetes forbids a description of metadata.
+    properties = {
+        name: each if name == "metadata" else {**each, "description": TOP_LEVEL[name]}
+        for name, each in schema["properties"].items()
+    }
+    return {**schema, "properties": properties}

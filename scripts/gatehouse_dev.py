@@ -9,7 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-from descriptions import EXTERNAL_LOAD_BALANCER, HOSTED_API_SERVER, described
+import descriptions
+from descriptions import described
 from nginx_gateway import (
     BOOLEAN,
     COUNT,
@@ -49,14 +50,8 @@ HOST = fields(
         "type": "string",
         "maxLength": 512,
         "pattern": r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
-        "description": "The API without its version, such as https://10.1.1.4:9000/api.",
     },
-    name=NAME
-    | {
-        "pattern": f"^{_LABELS}$",
-        "description": "Of a machine whose agent runs NGINX or Envoy; its certificate says the "
-        "same.",
-    },
+    name=NAME | {"pattern": f"^{_LABELS}$"},
 )
 SECRET = fields("name", name=NAME, key={"type": "string", "maxLength": 253})
 PORT: Schema = {"type": "integer", "format": "int32", "minimum": 1, "maximum": 65535}
@@ -75,13 +70,8 @@ LISTENER = fields(
         "maxLength": 253,
         "pattern": rf"^$|^(\*\.)?{_LABELS}$",
         "default": "",
-        "description": "For HTTP and TLS: the name asked for.",
     },
-    upstream=NAME
-    | {
-        "description": "What a port of a Service asks to be: of the http context for HTTP, of the "
-        "stream context for all else."
-    },
+    upstream=NAME,
 )
 LOAD_BALANCER = fields(
     "hosts",
@@ -114,7 +104,6 @@ LOAD_BALANCER = fields(
         "type": "string",
         "minLength": 2,
         "maxLength": 45,
-        "description": "The one address at which machines listen; all of theirs without it.",
     },
     listeners=several(LISTENER, least=1, most=1024)
     | {
@@ -190,8 +179,7 @@ HOSTED = fields(
             "name",
             name=NAME,
             namespace=STRING | {"minLength": 1, "maxLength": 63},
-            sectionName=NAME
-            | {"description": "A listener of the Gateway; all that take such servers without it."},
+            sectionName=NAME,
         ),
         (
             "self.all(a, self.exists_one(b, a.name == b.name"
@@ -211,7 +199,6 @@ HOSTED = fields(
             "maxLength": 254,
             "pattern": r"^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
             r"(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*\.?$",
-            "description": "Under which name it is reached from outside; no wildcard.",
         },
         ("self.all(a, !isIP(a))", "a host is a name, no address"),
         ("self.all(a, size(a.lowerAscii().split('.')) > 1)", "a host has at least one dot"),
@@ -226,19 +213,18 @@ HOSTED = fields(
     advertiseAddress=STRING
     | {
         "maxLength": 45,
-        "description": "Address that the kube-apiserver advertises (--advertise-address).",
         "x-kubernetes-validations": [
             {"rule": "isIP(self)", "message": "advertiseAddress must be an IPv4 or IPv6 address"}
         ],
     },
-    advertisePort=PORT | {"default": 443, "description": "Port on the advertised address."},
+    advertisePort=PORT | {"default": 443},
     allowedSources=several(
         STRING | {"maxLength": 49},
         ("self.all(a, isCIDR(a) || isIP(a))", "a source is an address or a range (CIDR)"),
         most=256,
     ),
     dns=fields(
-        publish=BOOLEAN | {"default": False, "description": "As a DNSEndpoint of external-dns."},
+        publish=BOOLEAN | {"default": False},
         ttlSeconds=COUNT | {"default": 60, "minimum": 1, "maximum": 86400},
     )
     | {"default": {}},
@@ -295,14 +281,20 @@ def definitions() -> list[Schema]:
     return [
         _definition(
             "ExternalLoadBalancer",
-            described(LOAD_BALANCER, EXTERNAL_LOAD_BALANCER),
-            *(STATUS, COLUMNS, "xlb"),
+            described(LOAD_BALANCER, descriptions.EXTERNAL_LOAD_BALANCER),
+            described(STATUS, descriptions.STATUS),
+            *(COLUMNS, "xlb"),
         ),
-        _definition("GatewayParameters", GATEWAY_PARAMETERS, fields(), COLUMNS[-1:], "gwp"),
+        _definition(
+            "GatewayParameters",
+            described(GATEWAY_PARAMETERS, descriptions.GATEWAY_PARAMETERS),
+            *(fields(), COLUMNS[-1:], "gwp"),
+        ),
         _definition(
             "HostedAPIServer",
-            described(HOSTED, HOSTED_API_SERVER),
-            *(HOSTED_STATUS, HOSTED_COLUMNS, "hosted"),
+            described(HOSTED, descriptions.HOSTED_API_SERVER),
+            described(HOSTED_STATUS, descriptions.HOSTED_STATUS),
+            *(HOSTED_COLUMNS, "hosted"),
         ),
     ]
 
@@ -325,7 +317,7 @@ def _definition(
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": schema},
+        "schema": {"openAPIV3Schema": descriptions.top_level(schema)},
     }
     names = {
         "kind": kind,

@@ -1,4 +1,4 @@
-"""Write the reference pages that follow from the code: command line, Helm values, conditions.
+"""Write the reference pages that follow from the code: options, values, conditions, names.
 
 Run by `make reference`. A test compares the pages with what this script would write.
 """
@@ -6,6 +6,8 @@ Run by `make reference`. A test compares the pages with what this script would w
 from __future__ import annotations
 
 import ast
+import enum
+import inspect
 import itertools
 import re
 import sys
@@ -13,13 +15,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import metric_families
 import msgspec
+import reference_texts as texts
 
+from gatehouse.agent.option_help import HELP
+from gatehouse.agent.options import KEYS
+from gatehouse.apis.event_reasons import EventReason
 from gatehouse.cli.main import command as gatehouse
 from gatehouse.compiler.frontends.external_load_balancer import findings as external_load_balancer
 from gatehouse.compiler.frontends.gateway_api import findings as gateway_api
 from gatehouse.compiler.frontends.upstream_cluster import auth_cache_ttls
 from gatehouse.compiler.frontends.upstream_cluster import findings as upstream_cluster
+from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gatehouse"
@@ -31,11 +39,28 @@ WIDTH = 100
 
 NOTE = "<!-- Written by `make reference`. Do not edit. -->"
 
-DOMAINS = ("gatehouse.dev/", "proxy.kubegateway.io/")
-"""Prefixes of the annotations and labels that Gatehouse reads or writes."""
+DOMAINS = ("gatehouse.dev/", "proxy.kubegateway.io/", "nginxinc.io/")
+"""Prefixes of the names that Gatehouse reads or writes."""
 
-_KEY = re.compile(r"\b(annotation|label)\b", re.IGNORECASE)
-"""Word for a key of an annotation or label in the docstring of its constant."""
+CONDITION_REASONS: tuple[tuple[str, str, type[enum.Enum]], ...] = (
+    (
+        "Gateway API, its policies, and HostedAPIServer",
+        "Objects of `gateway.networking.k8s.io` and `gateway.nginx.org`, and HostedAPIServers.",
+        gateway_api.Reason,
+    ),
+    ("UpstreamCluster", "Objects of `proxy.kubegateway.io`.", upstream_cluster.Reason),
+    (
+        "ExternalLoadBalancer",
+        "Objects of `gatehouse.dev`.",
+        external_load_balancer.ConditionReason,
+    ),
+)
+"""Enums of (condition type, status, reason), each with a title and its objects."""
+
+_KINDS = {"Annotations": "Annotation of", "Labels": "Label of"}
+"""Sections of the page of names, with the first words of the docstrings that belong there."""
+
+_OTHER = "Other names"
 
 
 def commands(
@@ -107,31 +132,90 @@ def helm_values() -> str:
 
 
 def conditions() -> str:
-    """Return the page of condition types and reasons."""
-    lines = ["# Conditions and reasons", "", NOTE, ""]
-    for title, reasons in (
-        ("Gateway API and its policies", gateway_api.Reason),
-        ("UpstreamCluster", upstream_cluster.Reason),
-    ):
-        lines += [f"## {title}", "", "| type | status | reason |", "| --- | --- | --- |"]
-        rows = {(kind, str(holds), reason) for kind, holds, reason in (r.value for r in reasons)}
-        lines += [f"| `{kind}` | {holds} | `{reason}` |" for kind, holds, reason in sorted(rows)]
+    """Return the page of condition types, condition reasons and Event reasons."""
+    lines = ["# Conditions and Events", "", NOTE, "", texts.CONDITIONS, ""]
+    for title, kinds, reasons in CONDITION_REASONS:
+        lines += [f"## {title}", "", kinds, "", "| type | status | reason | meaning |"]
+        lines += ["| --- | --- | --- | --- |"]
+        meaning = meanings(reasons)
+        rows = sorted((*_triple(each), meaning[each.name]) for each in reasons)
+        lines += [
+            f"| `{kind}` | {holds} | `{name}` | {_cell(m)} |" for kind, holds, name, m in rows
+        ]
         lines.append("")
-    lines += ["## ExternalLoadBalancer", "", "Reasons of `Accepted=False` and of Events.", ""]
-    lines += [f"- `{reason.value}`" for reason in external_load_balancer.Reason]
+    lines += ["Findings set the reason of `Accepted`, which is `True` while a host is usable:", ""]
+    lines += _reason_table(external_load_balancer.Reason)
+    lines += ["", "## Events", "", texts.EVENTS, "", *_reason_table(EventReason)]
     return "\n".join([*lines, ""])
 
 
+def meanings(reasons: type[enum.Enum]) -> dict[str, str]:
+    """Return the docstring of each member of an enum, in one line, by the member's name.
+
+    Raises KeyError if a member has none.
+    """
+    tree = ast.parse(Path(inspect.getfile(reasons)).read_text(encoding="utf-8"))
+    body = next(
+        node.body
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name == reasons.__name__
+    )
+    found = {
+        target.id: " ".join(text.split())
+        for node, after in itertools.pairwise(body)
+        if isinstance(node, ast.Assign) and isinstance(after, ast.Expr)
+        for target in node.targets
+        if isinstance(target, ast.Name) and (text := _string(after.value))
+    }
+    return {each.name: found[each.name] for each in reasons}
+
+
+def _triple(reason: enum.Enum) -> tuple[str, str, str]:
+    kind, holds, name = reason.value
+    return kind, str(holds), name
+
+
+def _reason_table(reasons: type[enum.Enum]) -> list[str]:
+    meaning = meanings(reasons)
+    rows = sorted((each.value, meaning[each.name]) for each in reasons)
+    table = [f"| `{name}` | {_cell(text)} |" for name, text in rows]
+    return ["| reason | meaning |", "| --- | --- |", *table]
+
+
+def metrics() -> str:
+    """Return the page of the metrics of all processes."""
+    lines = ["# Metrics", "", NOTE, "", texts.METRICS, ""]
+    for title, found in metric_families.by_process().items():
+        lines += [f"## {title}", "", texts.PROCESSES[title], ""]
+        lines += ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+        for each in sorted(found, key=lambda family: family.series):
+            labels = ", ".join(f"`{label}`" for label in each.labels)
+            lines.append(f"| `{each.series}` | {each.kind} | {labels} | {_cell(each.help)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def annotation_keys() -> str:
-    """Return the page of annotations and labels."""
-    rows = sorted(dict(sorted(_constants(), reverse=True)).items())
-    head = ["# Annotations and labels", "", NOTE, ""]
-    table = ["| key | meaning |", "| --- | --- |"]
-    return "\n".join([*head, *table, *(f"| `{key}` | {_cell(text)} |" for key, text in rows), ""])
+    """Return the page of annotations, labels and other names with a domain of Gatehouse."""
+    found = dict(sorted(_constants(), key=lambda each: len(each[1])))
+    groups: dict[str, dict[str, str]] = {title: {} for title in (*_KINDS, _OTHER)}
+    for key, text in sorted(found.items()):
+        title = next((each for each, start in _KINDS.items() if text.startswith(start)), _OTHER)
+        groups[title][key] = text
+    lines = ["# Annotations and labels", "", NOTE, "", texts.NAMES, ""]
+    for title, keys in groups.items():
+        object_of = _KINDS.get(title, "")
+        lines += [f"## {title}", "", "| name | object | meaning |", "| --- | --- | --- |"]
+        for key, text in keys.items():
+            where, _, meaning = text.removeprefix(object_of).partition(": ")
+            whole = f"{key}PORT" if key.endswith((".", "/")) else key
+            lines.append(f"| `{whole}` | {where.strip()} | {_sentence(meaning)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _constants() -> Iterator[tuple[str, str]]:
-    """Yield documented constants of annotation keys with their docstrings."""
+    """Yield constants with a domain of Gatehouse and their docstrings."""
     for path in sorted(SOURCE.rglob("*.py")):
         if "wire" in path.parts:
             continue
@@ -139,14 +223,38 @@ def _constants() -> Iterator[tuple[str, str]]:
         for node, after in itertools.pairwise(body):
             key = _string(node.value) if isinstance(node, ast.Assign) else ""
             text = _string(after.value) if isinstance(after, ast.Expr) else ""
-            if key.startswith(DOMAINS) and _KEY.search(text):
+            if key.startswith(DOMAINS) and text and key not in DOMAINS[:2]:
                 yield key, " ".join(text.split())
-    for name in auth_cache_ttls.FIELDS:
-        yield auth_cache_ttls.PREFIX + name, "Annotation of an UpstreamCluster: a duration."
+    ttls = AuthCacheTTLs()
+    for name, field in auth_cache_ttls.FIELDS.items():
+        text = f"Annotation of an UpstreamCluster: {texts.TTLS[field]}, up to 1h."
+        yield auth_cache_ttls.PREFIX + name, f"{text} Default: {getattr(ttls, field):g}s."
+
+
+def environment() -> str:
+    """Return the page of environment variables."""
+    rows = {name: (program, text) for name, (program, text) in texts.VARIABLES.items()}
+    for context in commands(gatehouse, "gatehouse"):
+        for option in context.command.params:
+            if isinstance(option, click.Option) and isinstance(option.envvar, str):
+                command = context.command_path.removeprefix("gatehouse").strip()
+                text = f"`{option.opts[0]}`: {option.help}"
+                rows[option.envvar] = (command or "all", text)
+    lines = ["# Environment variables", "", NOTE, "", texts.ENVIRONMENT, ""]
+    lines += ["| variable | programs | meaning |", "| --- | --- | --- |"]
+    lines += [f"| `{name}` | {rows[name][0]} | {_cell(rows[name][1])} |" for name in sorted(rows)]
+    lines += ["", "## Agent", "", texts.AGENT_ENVIRONMENT, ""]
+    lines += ["| variable | key | meaning |", "| --- | --- | --- |"]
+    lines += [f"| `{name}` | `{key}` | {_cell(HELP[key])} |" for key, name in KEYS.items()]
+    return "\n".join([*lines, ""])
 
 
 def _string(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _sentence(text: str) -> str:
+    return _cell(text[:1].upper() + text[1:]).replace("``", "`")
 
 
 def _code(text: str) -> str:
@@ -164,6 +272,8 @@ def pages() -> dict[str, str]:
         "helm-values.md": helm_values(),
         "conditions.md": conditions(),
         "annotations.md": annotation_keys(),
+        "metrics.md": metrics(),
+        "environment.md": environment(),
     }
 
 

@@ -188,6 +188,23 @@ def test_explain_and_what_there_is(kubectl: Kubectl) -> None:
     assert "replicas\t<integer>" in kubectl("explain", "deployment.spec")
     assert "FIELD" in kubectl("explain", "httproute.spec.rules.matches.path")
     assert 'field "colour" does not exist' in kubectl.fails("explain", "service.spec.colour")
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("externalloadbalancer.spec.drainSeconds", "drained before it is removed"),
+        ("gatewayparameters.spec.kubernetes.service.type", "Default: LoadBalancer."),
+        # Objects with any fields, and integers or strings, are reduced in OpenAPI v2.
+        ("gatewayparameters.spec.kubernetes.deployment.pod.affinity", "Affinity of the Pods"),
+        (
+            "gatewayparameters.spec.kubernetes.deployment.podDisruptionBudget.minAvailable",
+            "Minimum number or percentage",
+        ),
+    ],
+)
+def test_explain_shows_description_of_field(kubectl: Kubectl, field: str, text: str) -> None:
+    assert text in " ".join(kubectl("explain", field).split())
     assert "v1.34" in kubectl("get", "--raw", "/version")
 
 

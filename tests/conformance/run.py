@@ -36,7 +36,7 @@ from fakes.workloads.command import ImageTable, Workloads  # noqa: E402
 
 CACHE = ROOT / ".cache" / "conformance"
 PROFILES = ("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP", "GATEWAY-UDP")
-REPORTS = ROOT / "docs" / "conformance"
+REPORTS = ROOT / "docs" / "reference" / "conformance"
 UNUSABLE = "192.0.2.1"
 
 
@@ -217,7 +217,9 @@ def main() -> int:
     parser.add_argument("--class", dest="gateway_class", default="gateway-conformance")
     parser.add_argument("--controller", default="gatehouse.dev/nginx")
     parser.add_argument("--timeout", default="45m")
-    parser.add_argument("--report", type=Path, default=None, help="default: docs/conformance/")
+    parser.add_argument(
+        "--report", type=Path, default=None, help="default: docs/reference/conformance/"
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs also if all tests pass")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()

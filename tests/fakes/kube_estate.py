@@ -47,7 +47,7 @@ IMPERSONATE = {
         {"nonResourceURLs": ["/healthz", "/livez", "/readyz"], "verbs": ["get"]},
     ]
 }  # fmt: skip
-"""RBAC rules that docs/kube-apiservers.md recommends for the gateway."""
+"""RBAC rules that docs/tasks/kube-apiservers.md recommends for the gateway."""
 
 KUBERNETES = x509.DNSName("kubernetes")
 """The name by which the gateway knows servers."""

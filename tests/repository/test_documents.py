@@ -22,7 +22,7 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/concepts/architecture.md"])
 def test_paths_in_document_exist(name: str) -> None:
     paths = set(PATH.findall(prose(ROOT / name)))
     assert len(paths) > 20, "the pattern matches paths"
@@ -41,3 +41,19 @@ def test_links_in_document_lead_somewhere(document: Path) -> None:
         target = (document.parent / path).resolve() if path else document
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_path_of_the_project_in_document_exists(document: Path) -> None:
+    bases = (ROOT, ROOT / "src" / "gatehouse")
+    folders = {each.name for base in bases for each in base.iterdir() if each.is_dir()}
+    for path in PATH.findall(prose(document)):
+        if path.partition("/")[0] in folders and not path.startswith("wire/"):
+            assert any((base / path).exists() for base in bases), path
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_make_target_in_document_exists(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for target in re.findall(r"[`$] ?make ([a-z][a-z-]*)", document.read_text()):
+        assert target in targets, target

@@ -10,7 +10,11 @@ from gatehouse.apis.selectors import LabelSelector
 GROUP = "gateway.networking.k8s.io"
 
 NGINX_CONTROLLER = "gatehouse.dev/nginx"
+"""Value of a GatewayClass: ``spec.controllerName`` of classes that NGINX serves."""
+
 ENVOY_CONTROLLER = "gatehouse.dev/envoy"
+"""Value of a GatewayClass: ``spec.controllerName`` of classes that Envoy serves."""
+
 CONTROLLERS = (NGINX_CONTROLLER, ENVOY_CONTROLLER)
 """Values of ``spec.controllerName`` of the GatewayClasses that Gatehouse serves."""
 

@@ -13,14 +13,19 @@ from gatehouse.apis.meta import Meta, Resource, View
 GROUP = "proxy.kubegateway.io"
 
 FEATURE_GATES = "proxy.kubegateway.io/feature-gates"
-"""Annotation: ``Name=true|false``, separated by commas."""
+"""Annotation of an UpstreamCluster: KubeGateway's feature gates, ``Name=true|false``, separated by
+commas.
+"""
 
 GATEWAYS = "gatehouse.dev/gateways"
-"""Annotation: Gateways that serve a cluster, ``namespace/name``, separated by commas."""
-
+"""Annotation of an UpstreamCluster: Gateways that serve it, ``namespace/name``, separated by
+commas. Without it every Gateway with a listener for kube-apiservers serves the object.
+"""
 
 STREAMS = "gatehouse.dev/streams-per-connection"
-"""Annotation: maximum number of concurrent requests on one HTTP/2 connection to a server."""
+"""Annotation of an UpstreamCluster: maximum number of concurrent requests on one HTTP/2 connection
+to a server. Default: 100.
+"""
 
 
 class AnnotatedMeta(Meta, frozen=True):

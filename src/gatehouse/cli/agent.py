@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from gatehouse.agent.option_help import HELP
 from gatehouse.agent.options import KEYS, Options, OptionsError, ProxyMissingError, load_options
 from gatehouse.cli import logs, run
 from gatehouse.cli.errors import CLIError
@@ -63,7 +64,11 @@ def _main_of(proxy: str) -> Callable[[Options, asyncio.Event], Coroutine[Any, An
 
 for _key in KEYS:
     agent_command.params.append(
-        click.Option([f"--{flag(_key)}"], default=None, help=f"Key {_key}, variable {KEYS[_key]}.")
+        click.Option(
+            [f"--{flag(_key)}"],
+            default=None,
+            help=f"{HELP[_key]} Key {_key}, variable {KEYS[_key]}.",
+        )
     )
 
 COMMANDS = (agent_command,)

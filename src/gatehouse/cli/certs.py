@@ -33,7 +33,7 @@ _CA_FILES = ("ca.crt", "ca.key")
 
 @click.group(invoke_without_command=True)
 @click.option("--dir", "directory", type=PATH, default=None, help="Directory of the certificates.")
-@click.option("--secret", default="", help="namespace/name of the Secret for the certificates.")
+@click.option("--secret", default="", help="Secret for the certificates (namespace/name).")
 @click.option(
     "--kubeconfig",
     type=PATH,
@@ -89,10 +89,12 @@ def certs(
     "--load-balancer",
     "balancer",
     required=True,
-    help="namespace/name of the ExternalLoadBalancer.",
+    help="ExternalLoadBalancer of the machine (namespace/name).",
 )
 @click.option("--dir", "directory", type=PATH, default=None, help="Directory of the CA.")
-@click.option("--secret", default="", help="namespace/name of the Secret, as for `certs`.")
+@click.option(
+    "--secret", default="", help="Secret of the certificates (namespace/name), as for `certs`."
+)
 @click.option(
     "--kubeconfig",
     type=PATH,

@@ -147,13 +147,13 @@ def network_options(text: str) -> NetworkOptions:
     "lease",
     default="",
     callback=parse_with(lambda value: Lease.parse(value) if value else None),
-    help="namespace/name of the Lease of leader election. Default: no leader election.",
+    help="Lease of leader election (namespace/name). Default: no leader election.",
 )
 @click.option(
     "--pod",
     default="",
     callback=parse_with(lambda value: namespaced_name(value) if value else None),
-    help=f"namespace/name of the controller's Pod, which has the label {LABEL} while it leads.",
+    help=f"Pod of the controller (namespace/name). It has the label {LABEL} while it leads.",
 )
 @click.option(
     "--health-bind-address",

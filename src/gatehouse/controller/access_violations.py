@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gatehouse.apis.event_reasons import EventReason
 from gatehouse.controller.load_balancers import is_machines
 from gatehouse.kube.events import Recorder
 from gatehouse.transports.server import UnauthorizedRequest
-
-REASON = "UnauthorizedAgent"
 
 
 def record_unauthorized_request(
@@ -32,7 +31,7 @@ def record_unauthorized_request(
     for name, message in messages.items():
         regarding = published_for(name)
         if regarding is not None:
-            recorder.record(regarding, "Warning", REASON, message)
+            recorder.record(regarding, "Warning", EventReason.UNAUTHORIZED_AGENT, message)
 
 
 def _agent_text(gateway: str, instance: str) -> str:

@@ -21,6 +21,8 @@ from gatehouse.kube.store import Changes, Name
 log = structlog.get_logger("gatehouse.controller")
 
 LABEL = "gatehouse.dev/leader"
+"""Label of the leading controller's Pod: the value is ``true``. Services select the label."""
+
 VALUE = "true"
 
 FIRST_RETRY, LAST_RETRY = 0.25, 5.0

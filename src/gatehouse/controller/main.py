@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from gatehouse.apis import resources
+from gatehouse.apis.event_reasons import EventReason
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.controller.access_violations import record_unauthorized_request
@@ -51,13 +52,6 @@ log = structlog.get_logger("gatehouse.controller")
 
 CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.ENVOY}
 """GatewayClasses that are created if missing, with their ``controllerName``."""
-
-
-NOT_PROVISIONED = "ProvisioningFailed"
-"""Reason of Events on Gateways whose data planes could not be provisioned."""
-
-REJECTED = "ConfigurationRejected"
-"""Reason of Events on Gateways with objects that the proxy rejected and that are left out."""
 
 CA_POLL_SECONDS = 5.0
 """Interval in seconds between reads of the CA file."""
@@ -126,7 +120,8 @@ class Controller:
     def _record_rejection(self, gateway: Key, message: str) -> None:
         regarding = self._current(gateway)
         if regarding is not None:
-            self.recorder.record(regarding, "Warning", REJECTED, message)
+            reason = EventReason.CONFIGURATION_REJECTED
+            self.recorder.record(regarding, "Warning", reason, message)
 
     def _follow(self, result: CompileResult) -> None:
         self.owned_resources.follow(result)
@@ -152,7 +147,8 @@ class Controller:
         self.loop.on_provisioned(name, error)
         gateway = self._current(("Gateway", *name))
         if error and gateway is not None:
-            self.recorder.record(gateway, "Warning", NOT_PROVISIONED, error.message)
+            reason = EventReason.PROVISIONING_FAILED
+            self.recorder.record(gateway, "Warning", reason, error.message)
 
     def copy_secrets(self) -> None:
         """Pass the current content of copied Secrets to the provisioner."""

@@ -15,8 +15,10 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "gatehouse"
 
 APPLIED = "gatehouse.dev/last-applied-fields"
-"""Annotation with the field shape of the manifest applied last (fields and names of list items, no
-values). Fields that are in it but not in the new manifest are removed."""
+"""Annotation of owned objects: field names of the manifest applied last, without values.
+
+Fields that are in it but not in the new manifest are removed.
+"""
 
 ATTEMPTS = 4
 """Maximum number of attempts against concurrent writes of others."""

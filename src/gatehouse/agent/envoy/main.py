@@ -122,7 +122,7 @@ class Agent:
             "1 if the agent is connected to the control plane, else 0.",
             self.upstream.connected,
         )
-        help_ = "1 if Envoy serves a confirmed configuration, else 0."
+        help_ = "1 if the proxy serves a confirmed configuration, else 0."
         yield Sample(f"{name}_ready", help_, not self.not_ready())
         yield Sample("envoy_up", "1 if Envoy runs, else 0.", self.supervisor.alive)
         help_ = "1 if Envoy is connected to the relay, else 0."

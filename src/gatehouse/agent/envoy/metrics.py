@@ -27,6 +27,11 @@ FAMILIES = (
 MAX_BYTES = 8 << 20
 """Maximum size of Envoy's text in bytes. A scraper would reject a larger page as a whole."""
 
+TRUNCATED = "gatehouse_agent_proxy_metrics_truncated"
+"""Name of the metric that ends a cut page."""
+
+TRUNCATED_HELP = "1 if Envoy's metrics were cut at the maximum size. Missing otherwise."
+
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$")
 
 
@@ -54,7 +59,8 @@ def add_labels(text: str, labels: Mapping[str, str]) -> str:
     for line in _lines(text, added):
         size += len(line) + 1
         if size > MAX_BYTES:
-            lines.append("gatehouse_agent_proxy_metrics_truncated 1")
+            lines += (f"# HELP {TRUNCATED} {TRUNCATED_HELP}", f"# TYPE {TRUNCATED} gauge")
+            lines.append(f"{TRUNCATED} 1")
             break
         lines.append(line)
     return "".join(f"{line}\n" for line in lines)

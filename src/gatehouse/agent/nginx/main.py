@@ -94,7 +94,7 @@ class Agent:
             "1 if the agent is connected to the control plane, else 0.",
             self.session.connected,
         )
-        help_ = "1 if NGINX serves a confirmed configuration, else 0."
+        help_ = "1 if the proxy serves a confirmed configuration, else 0."
         yield Sample(f"{name}_ready", help_, not self.not_ready())
         yield Sample("nginx_up", "1 if NGINX runs, else 0.", self.supervisor.running)
         version = {"version": applier.confirmed or ""}

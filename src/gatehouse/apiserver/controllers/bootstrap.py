@@ -22,9 +22,9 @@ NAMESPACES = ("default", "kube-system", "kube-public", "gatehouse-system")
 MANAGER = "gatehouse-bootstrap"
 
 BUNDLED = "gatehouse.dev/bundled-digest"
-"""Annotation of bundled CRDs, with the digest of their spec as bundled.
+"""Annotation of a bundled CRD: digest of its spec as bundled.
 
-A newer server updates those that have not been changed.
+A newer embedded API server updates bundled CRDs that users have not changed.
 """
 
 ROTATION_SECONDS = 3600.0

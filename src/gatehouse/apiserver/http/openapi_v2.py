@@ -76,7 +76,10 @@ def _patch(served: ServedResource) -> Object:
     }
 
 
-_KEYWORDS = ("$ref", "type", "format", "required", "additionalProperties", "items", "properties")
+_KEYWORDS = (
+    "$ref", "type", "format", "description", "required", "additionalProperties", "items",
+    "properties",
+)  # fmt: skip
 
 
 def _plain(schema: Any) -> Object:
@@ -86,12 +89,13 @@ def _plain(schema: Any) -> Object:
     for choice in schema.get("allOf") or ():
         if "$ref" in choice:
             schema = {**choice, **schema}
+    about = {"description": schema["description"]} if schema.get("description") else {}
     if schema.get("x-kubernetes-int-or-string"):
-        schema = {"type": "string", "format": "int-or-string"}
+        schema = {"type": "string", "format": "int-or-string", **about}
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         # A client with a partial list of fields would reject all other fields.
         kinds = {k: v for k, v in schema.items() if k == "x-kubernetes-group-version-kind"}
-        return {**({"type": schema["type"]} if "type" in schema else {}), **kinds}
+        return {**({"type": schema["type"]} if "type" in schema else {}), **about, **kinds}
     reduced = {key: value for key, value in schema.items() if key in _KEYWORDS or key[:2] == "x-"}
     reduced.pop("x-kubernetes-validations", None)
     if "properties" in reduced:
@@ -131,6 +135,8 @@ def _schema(schema: Object) -> bytes:
         parts.append(_text(1, schema["$ref"]))
     if schema.get("format"):
         parts.append(_text(2, schema["format"]))
+    if schema.get("description"):
+        parts.append(_text(4, schema["description"]))
     parts += [_text(19, name) for name in schema.get("required") or ()]
     if isinstance(schema.get("additionalProperties"), dict):
         parts.append(_field(21, _field(1, _schema(schema["additionalProperties"]))))

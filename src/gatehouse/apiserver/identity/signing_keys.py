@@ -20,6 +20,9 @@ log = structlog.get_logger("gatehouse.apiserver")
 Object = dict[str, Any]
 
 NAMESPACE, NAME = "kube-system", "gatehouse-token-keys"
+SECRET_TYPE = "gatehouse.dev/service-account-signing-keys"  # noqa: S105 - a type, not a secret
+"""Type of a Secret: keys of the embedded API server that sign ServiceAccount tokens."""
+
 ROTATE_SECONDS = 30 * 86400
 MAX_TOKEN_SECONDS = 86400
 """Maximum lifetime of a token in seconds."""
@@ -108,7 +111,7 @@ def empty_secret() -> Object:
     """Return the Secret without keys."""
     return {
         "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "type": "gatehouse.dev/service-account-signing-keys",
+        "type": SECRET_TYPE,
         "data": {},
     }
 

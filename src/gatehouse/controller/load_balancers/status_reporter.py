@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
+from gatehouse.apis.event_reasons import EventReason
 from gatehouse.apis.resources import CONFIG_MAPS, EXTERNAL_LOAD_BALANCERS, SERVICES
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.controller.load_balancers.balancer import Balancer
@@ -177,13 +178,13 @@ def _followed(balancer: Balancer) -> Iterator[_EventContent]:
     compiled = balancer.compiled.balancer
     for upstream in compiled.upstreams if compiled is not None else ():
         message = f"upstream {upstream.name} synchronized by {balancer.name}"
-        yield _EventContent(services[upstream.name], "Normal", "UpstreamSynced", message)
+        yield _EventContent(services[upstream.name], "Normal", EventReason.UPSTREAM_SYNCED, message)
 
 
 def _more_failures(balancer: Balancer, report: HostReport) -> Iterator[_EventContent]:
     if len(report.failing) > MAX_EVENTS:
         message = f"{report.host}: more upstreams failed; Events show the first {MAX_EVENTS}"
-        yield _EventContent(balancer.key, "Warning", "UpstreamSyncFailed", message)
+        yield _EventContent(balancer.key, "Warning", EventReason.UPSTREAM_SYNC_FAILED, message)
 
 
 def _problems(balancer: Balancer) -> Iterator[_EventContent]:
@@ -198,13 +199,19 @@ def _problems(balancer: Balancer) -> Iterator[_EventContent]:
     for report in balancer.ordered():
         if report.error:
             yield _EventContent(
-                balancer.key, "Warning", "HostSyncFailed", f"{report.host}: {report.error}"
+                balancer.key,
+                "Warning",
+                EventReason.HOST_SYNC_FAILED,
+                f"{report.host}: {report.error}",
             )
         for name, reason in report.failing[:MAX_EVENTS]:
             subject = f"upstream {name}" if name in services else name
             message = f"{report.host}: {subject}: {reason}"
             yield _EventContent(
-                services.get(name, balancer.key), "Warning", "UpstreamSyncFailed", message
+                services.get(name, balancer.key),
+                "Warning",
+                EventReason.UPSTREAM_SYNC_FAILED,
+                message,
             )
         yield from _more_failures(balancer, report)
 

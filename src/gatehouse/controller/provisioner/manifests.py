@@ -37,7 +37,9 @@ from gatehouse.controller.provisioner.pod import (
 from gatehouse.controller.provisioner.service import Ports
 
 SERVICE_ANNOTATION = "gatehouse.dev/service-name"
-"""Pod template annotation with the Service whose address the Pod uses itself (standalone only)."""
+"""Annotation of a data plane's Pod template, on one machine only: Service whose address the Pod
+uses itself.
+"""
 
 
 class Plan(msgspec.Struct, frozen=True):

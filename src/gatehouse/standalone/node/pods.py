@@ -17,7 +17,7 @@ MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
 """Label of data planes and of all other objects managed by Gatehouse."""
 
 SERVICE_ANNOTATION = "gatehouse.dev/service-name"
-"""Annotation with the Service whose address the Pod uses itself."""
+"""Annotation of a data plane's Pod: Service whose address the Pod uses itself."""
 
 _FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")

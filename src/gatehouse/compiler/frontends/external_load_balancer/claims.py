@@ -16,10 +16,14 @@ from gatehouse.dataplane.upstream_name import Context, UpstreamName
 from gatehouse.incremental.query import Ask, Key
 
 CONTEXT = "nginxinc.io/"
-"""Prefix of the annotation that sets the context of a port: ``http`` or ``stream``."""
+"""Annotation of a Service, followed by the name of a port: context of the port's upstream, ``http``
+(default) or ``stream``.
+"""
 
 UPSTREAM = "gatehouse.dev/upstream."
-"""Prefix of the annotation that sets the upstream name of a port."""
+"""Annotation of a Service, followed by the name of a port: name of the port's upstream. Default:
+the name of the port without ``spec.services.portPrefix``.
+"""
 
 CONTEXTS: tuple[Context, ...] = ("http", "stream")
 

@@ -7,20 +7,50 @@ import enum
 import msgspec
 
 
+class ConditionReason(enum.Enum):
+    """Reasons of conditions without a finding, as (condition type, status, reason)."""
+
+    ACCEPTED = ("Accepted", True, "Accepted")
+    """The object is valid."""
+    NOT_ACCEPTED = ("Programmed", False, "NotAccepted")
+    """The object is invalid or has no usable host."""
+    HOST_SYNC_FAILED = ("Programmed", False, "HostSyncFailed")
+    """Hosts are unreachable or rejected servers. The message has the error of each host."""
+    PENDING = ("Programmed", False, "Pending")
+    """Hosts are not synchronized yet."""
+    PROGRAMMED = ("Programmed", True, "Programmed")
+    """All hosts have the desired servers."""
+
+
 class Reason(enum.Enum):
-    """Reasons of conditions and Events."""
+    """Reasons of findings: of the condition `Accepted` and of Events."""
 
     INVALID = "Invalid"
+    """The object does not exist, or a field is invalid."""
     INVALID_HOST = "InvalidHost"
+    """An entry of `spec.hosts` is invalid, or none is valid."""
     INVALID_SECRET = "InvalidSecretRef"  # noqa: S105
+    """A referenced Secret does not exist or has no valid content. No host is updated."""
     UNSUPPORTED_TYPE = "UnsupportedType"
+    """`spec.type` has an unknown value."""
     NOT_VERIFIED = "TLSVerificationDisabled"
+    """The certificates of the hosts are not verified (`spec.tls.mode: SkipVerify`)."""
     INVALID_PORT = "InvalidPort"
+    """A port of the Service has an invalid upstream name, or the type of the Service is not
+    supported.
+    """
     CONFLICT = "UpstreamConflict"
+    """An older Service has the same upstream name."""
     NO_SERVERS = "NoServers"
+    """The Service port has no usable server: no ready endpoint, suitable Node or load balancer
+    address.
+    """
     LISTENER_CONFLICT = "ListenerConflict"
+    """A listener of a machine is invalid or conflicts with an earlier one."""
     NO_UPSTREAM = "UpstreamNotFound"
+    """No Service port has the upstream name and protocol of a listener."""
     NO_LISTENER = "NoListener"
+    """No listener uses the upstream of the Service port."""
 
 
 class Finding(msgspec.Struct, frozen=True):

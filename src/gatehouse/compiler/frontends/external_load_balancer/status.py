@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatehouse.compiler.frontends.external_load_balancer.findings import Reason
+from gatehouse.compiler.frontends.external_load_balancer.findings import ConditionReason, Reason
 from gatehouse.compiler.frontends.external_load_balancer.translate import Compiled
 from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.dataplane.delivery import HostReport
@@ -72,7 +72,9 @@ def _host(key: str, report: HostReport) -> Object:
 
 def _accepted(compiled: Compiled) -> Object:
     message = "; ".join(finding.message for finding in compiled.findings)
-    reason = compiled.findings[0].reason.value if compiled.findings else "Accepted"
+    _, _, reason = ConditionReason.ACCEPTED.value
+    if compiled.findings:
+        reason = compiled.findings[0].reason.value
     holds = compiled.balancer is not None and bool(compiled.balancer.hosts)
     if not holds and not message:
         reason, message = Reason.INVALID_HOST.value, "spec.hosts: no valid host found"
@@ -81,18 +83,18 @@ def _accepted(compiled: Compiled) -> Object:
 
 def _programmed(compiled: Compiled, version: str, reports: Sequence[HostReport]) -> Object:
     if compiled.balancer is None or not reports:
-        return _condition("Programmed", False, "NotAccepted", "no usable host")
+        return _condition(*ConditionReason.NOT_ACCEPTED.value, "no usable host")
     behind = [each for each in reports if each.trouble]
     if behind:
         words = "; ".join(f"{each.host}: {each.trouble}" for each in behind)
         message = f"{len(behind)} of {len(reports)} hosts: {words}"
-        return _condition("Programmed", False, "HostSyncFailed", message)
+        return _condition(*ConditionReason.HOST_SYNC_FAILED.value, message)
     missing = len(reports) - _synchronized(version, reports)
     if missing:
         message = f"{missing} of {len(reports)} hosts are not synchronized"
-        return _condition("Programmed", False, "Pending", message)
+        return _condition(*ConditionReason.PENDING.value, message)
     message = f"{len(reports)} hosts synchronized with {len(compiled.balancer.upstreams)} upstreams"
-    return _condition("Programmed", True, "Programmed", message)
+    return _condition(*ConditionReason.PROGRAMMED.value, message)
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str) -> Object:

@@ -15,58 +15,139 @@ class Reason(enum.Enum):
     """Reasons of conditions, as (condition type, status, reason)."""
 
     ACCEPTED = ("Accepted", True, "Accepted")
+    """The object is valid. Its message lists settings that this proxy does not support."""
     SUPPORTED_VERSION = ("SupportedVersion", True, "SupportedVersion")
+    """The CRDs of Gateway API have the supported version."""
     OTHER_VERSION = ("SupportedVersion", False, "UnsupportedVersion")
+    """The CRDs of Gateway API have another version. Within the same major version, objects are
+    served as far as both versions agree.
+    """
     UNSUPPORTED_VERSION = ("Accepted", False, "UnsupportedVersion")
+    """The CRDs of Gateway API have another major version. Data planes keep their configuration."""
     GATEWAY_LISTENERS_INVALID = ("Accepted", False, "ListenersNotValid")
+    """No listener of the Gateway or ListenerSet is valid. The conditions of each listener have the
+    cause.
+    """
     GATEWAY_SOME_LISTENERS_INVALID = ("Accepted", True, "ListenersNotValid")
+    """The named listeners of the Gateway are invalid. The others are served."""
     INVALID_PARAMETERS = ("Accepted", False, "InvalidParameters")
+    """The referenced parameters object is missing or invalid, or a Gateway's parameters have fields
+    that only parameters of the GatewayClass may set. The message names object and fields.
+    """
     UNSUPPORTED_ADDRESS = ("Accepted", False, "UnsupportedAddress")
+    """An entry of `spec.addresses` has an unsupported type, or its value is not an IP address."""
     ADDRESS_NOT_USABLE = ("Programmed", False, "AddressNotUsable")
+    """The load balancer did not assign a requested address."""
     PROGRAMMED = ("Programmed", True, "Programmed")
+    """Every connected data plane instance confirmed the configuration. The message names parts that
+    the proxy rejected.
+    """
     PENDING = ("Programmed", False, "Pending")
+    """The data plane is not provisioned, not connected, or has not confirmed the configuration yet.
+    The message names the obstacle.
+    """
     NOT_PROGRAMMED = ("Programmed", False, "Invalid")
+    """The object is not served because it is invalid, or because the proxy rejected the
+    configuration. The message has the proxy's error text. The previous configuration stays in use.
+    """
     NO_RESOURCES = ("Programmed", False, "NoResources")
+    """A quota prevents the objects or Pods of the data plane."""
     INSECURE_FRONTEND = ("InsecureFrontendValidationMode", True, "ConfigurationChanged")
+    """A listener port accepts clients without a valid certificate (`AllowInsecureFallback`)."""
     INVALID_CLIENT_CERTIFICATE = ("ResolvedRefs", False, "InvalidClientCertificateRef")
+    """`spec.tls.backend.clientCertificateRef` references no valid Secret of type
+    `kubernetes.io/tls`.
+    """
     SET_NOT_ALLOWED = ("Accepted", False, "NotAllowed")
+    """`spec.allowedListeners` of the Gateway does not allow ListenerSets of this namespace."""
     SET_NOT_ALLOWED_PROGRAMMED = ("Programmed", False, "NotAllowed")
-    SET_PARENT_NOT_ACCEPTED = ("Accepted", False, "ParentNotAccepted")
+    """The ListenerSet is not served because the Gateway does not allow it."""
     SET_LISTENERS_INVALID_PROGRAMMED = ("Programmed", False, "ListenersNotValid")
+    """The ListenerSet is not served because none of its listeners is valid."""
     UNSUPPORTED_PROTOCOL = ("Accepted", False, "UnsupportedProtocol")
+    """The proxy of the Gateway's class does not support the protocol or TLS mode of the listener.
+    """
     NO_CONFLICTS = ("Conflicted", False, "NoConflicts")
+    """The listener conflicts with no other listener."""
     PROTOCOL_CONFLICT = ("Conflicted", True, "ProtocolConflict")
+    """An earlier listener of the same port has an incompatible protocol."""
     PROTOCOL_CONFLICT_REFUSED = ("Accepted", False, "ProtocolConflict")
+    """The listener is not accepted because of a protocol conflict on its port."""
     PROTOCOL_CONFLICT_UNSERVED = ("Programmed", False, "ProtocolConflict")
+    """The listener is not served because of a protocol conflict on its port."""
     HOSTNAME_CONFLICT = ("Conflicted", True, "HostnameConflict")
+    """An earlier listener of the same port has the same hostname."""
     HOSTNAME_CONFLICT_REFUSED = ("Accepted", False, "HostnameConflict")
+    """The listener is not accepted because of a hostname conflict, or an older route of another
+    kind has the route's hostnames.
+    """
     HOSTNAME_CONFLICT_UNSERVED = ("Programmed", False, "HostnameConflict")
+    """The listener is not served because of a hostname conflict."""
     RESOLVED = ("ResolvedRefs", True, "ResolvedRefs")
+    """All references of the object are valid."""
     INVALID_CERTIFICATE_REF = ("ResolvedRefs", False, "InvalidCertificateRef")
+    """A reference of `certificateRefs` names no Secret, or the Secret has no valid certificate and
+    key.
+    """
     INVALID_CA_REF = ("ResolvedRefs", False, "InvalidCACertificateRef")
+    """A reference to CA certificates names no object, or the object has no valid certificate."""
     INVALID_CA_KIND = ("ResolvedRefs", False, "InvalidCACertificateKind")
+    """A reference to CA certificates has an unsupported kind."""
     NO_VALID_CA = ("Accepted", False, "NoValidCACertificate")
+    """None of the references to CA certificates is valid. Connections that need them are rejected.
+    """
     POLICY_INVALID = ("Accepted", False, "Invalid")
+    """A policy, filter or HostedAPIServer has an invalid or unsupported field. The message names
+    it.
+    """
     POLICY_CONFLICTED = ("Accepted", False, "Conflicted")
+    """An older object has the same field for the same target, or the same hostname or address."""
     POLICY_TARGET_NOT_FOUND = ("Accepted", False, "TargetNotFound")
+    """The target of the policy does not exist."""
     NGINX_PROXY_NOT_SET = ("Accepted", False, "NginxProxyConfigNotSet")
+    """An ObservabilityPolicy has no effect because no trace exporter is configured."""
     CLIENT_SETTINGS_AFFECTED = (f"{_NGINX}ClientSettingsPolicyAffected", True, "PolicyAffected")
+    """A ClientSettingsPolicy applies to the object."""
     PROXY_SETTINGS_AFFECTED = (f"{_NGINX}ProxySettingsPolicyAffected", True, "PolicyAffected")
+    """A ProxySettingsPolicy applies to the object."""
     RATE_LIMIT_AFFECTED = (f"{_NGINX}RateLimitPolicyAffected", True, "PolicyAffected")
+    """A RateLimitPolicy applies to the object."""
     SNIPPETS_AFFECTED = (f"{_NGINX}SnippetsPolicyAffected", True, "PolicyAffected")
+    """A SnippetsPolicy applies to the object."""
     OBSERVABILITY_AFFECTED = (f"{_NGINX}ObservabilityPolicyAffected", True, "PolicyAffected")
+    """An ObservabilityPolicy applies to the object."""
     INVALID_ROUTE_KINDS = ("ResolvedRefs", False, "InvalidRouteKinds")
+    """`allowedRoutes.kinds` has a kind that the protocol of the listener does not support."""
     REF_NOT_PERMITTED = ("ResolvedRefs", False, "RefNotPermitted")
+    """A reference to another namespace has no ReferenceGrant there."""
     NO_MATCHING_PARENT = ("Accepted", False, "NoMatchingParent")
+    """The parent does not exist or is not managed by Gatehouse, or `sectionName` and `port` match
+    no listener.
+    """
     OVERLAPPING_TLS = ("OverlappingTLSConfig", True, "OverlappingHostnames")
+    """Another TLS listener of the port has an overlapping hostname. A client may reuse a connection
+    for the wrong listener, and gets 421 then.
+    """
     NOT_ALLOWED = ("Accepted", False, "NotAllowedByListeners")
+    """`allowedRoutes` of the listeners does not allow the namespace or kind."""
     NO_MATCHING_HOSTNAME = ("Accepted", False, "NoMatchingListenerHostname")
+    """The object and the listeners have no common hostname."""
     UNSUPPORTED_VALUE = ("Accepted", False, "UnsupportedValue")
+    """A field has a value that is invalid or that this proxy cannot serve. Nothing of the object is
+    served.
+    """
     PARTIALLY_INVALID = ("PartiallyInvalid", True, "UnsupportedValue")
+    """Some rules are invalid or cannot be served by this proxy. The message names them, and the
+    others are served.
+    """
     INVALID_KIND = ("ResolvedRefs", False, "InvalidKind")
+    """A reference has an unsupported kind. Requests to this backend are answered 500."""
     BACKEND_NOT_FOUND = ("ResolvedRefs", False, "BackendNotFound")
+    """The Service or its port does not exist. Requests to this backend are answered 500."""
     UNSUPPORTED_BACKEND_PROTOCOL = ("ResolvedRefs", False, "UnsupportedProtocol")
+    """`appProtocol` of the Service port is not supported."""
     INVALID_FILTER = ("ResolvedRefs", False, "InvalidFilter")
+    """A filter of `gateway.nginx.org` is missing or invalid. Requests are answered 500."""
 
 
 OPTIONAL = frozenset(

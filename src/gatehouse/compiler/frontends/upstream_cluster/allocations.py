@@ -29,7 +29,7 @@ from gatehouse.compiler.ir.kube_apiserver import InFlight, TokenBucket
 from gatehouse.incremental.query import Ask, Key
 
 INSTANCE = "proxy.kubegateway.io/ratelimitcondition.instance"
-"""Label with the name of the data plane, as in KubeGateway."""
+"""Label of a RateLimitCondition: name of its data plane, as in KubeGateway."""
 
 MAX_PER_DATA_PLANE_OBJECTS = 100
 """Maximum number of data planes that have an object each."""

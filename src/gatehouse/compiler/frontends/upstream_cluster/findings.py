@@ -11,21 +11,43 @@ class Reason(enum.Enum):
     """Reasons of conditions, as (condition type, status, reason)."""
 
     ACCEPTED = ("Accepted", True, "Accepted")
+    """The UpstreamCluster is valid."""
     INVALID = ("Accepted", False, "Invalid")
+    """A field of the UpstreamCluster is invalid. The message names it. Nothing of the object is
+    served.
+    """
     NO_MATCHING_GATEWAY = ("Accepted", False, "NoMatchingGateway")
+    """No managed Gateway has a listener for the object."""
     NO_HOST = ("Accepted", False, "HostConflict")
+    """All hostnames of the object are invalid or belong to older UpstreamClusters."""
     PARTIALLY_INVALID = ("PartiallyInvalid", True, "UnsupportedValue")
+    """Parts of the object are invalid or cannot be served. The message names them, and the rest is
+    served.
+    """
     RESOLVED = ("ResolvedRefs", True, "ResolvedRefs")
+    """All credentials of the object are valid."""
     INVALID_CREDENTIALS = ("ResolvedRefs", False, "InvalidCredentials")
+    """A Secret with credentials does not exist or has no valid content."""
     CONFLICTED = ("Conflicted", True, "HostConflict")
+    """Hostnames of the object belong to older UpstreamClusters."""
     CERTIFICATE_EXPIRED = ("CertificateValid", False, "Expired")
+    """A certificate of the object has expired."""
     CERTIFICATE_EARLY = ("CertificateValid", False, "NotYetValid")
+    """A certificate of the object is not valid yet."""
     NAMES_NOT_COVERED = ("CertificateValid", False, "HostnameMismatch")
+    """The serving certificate does not cover a hostname of the object."""
     DIFFERS = ("KubeGatewayCompatible", False, "SemanticsDiffer")
+    """A part of the object has another meaning than in KubeGateway. The message names it."""
     PROGRAMMED = ("Programmed", True, "Programmed")
+    """All data planes of the Gateways confirmed the configuration."""
     PENDING = ("Programmed", False, "Pending")
+    """A data plane has not confirmed the configuration yet."""
     NOT_PROGRAMMED = ("Programmed", False, "Invalid")
+    """The object is not served because it is invalid, or because the proxy rejected the
+    configuration.
+    """
     NO_CERTIFICATE = ("Programmed", False, "CertificateNotFound")
+    """Neither the object nor the listener has a valid certificate for clients."""
 
 
 OPTIONAL = frozenset(

@@ -14,10 +14,14 @@ from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api.inputs import CONTROLLERS, ENVOY
 
 KUBE_APISERVER = "gatehouse.dev/KubeAPIServer"
-"""Protocol that terminates TLS in front of kube-apiservers (decision 0011)."""
+"""Protocol of a listener of a Gateway: it terminates TLS in front of kube-apiservers (decision
+0011).
+"""
 
 PROXY_PROTOCOL = "gatehouse.dev/ProxyProtocol"
-"""Protocol of connections forwarded by node proxies of hosted clusters, with their destination."""
+"""Protocol of a listener of a Gateway: node proxies of hosted clusters forward connections to it,
+with their destination in a PROXY header.
+"""
 
 _HOSTED = gateway.RouteGroupKind("HostedAPIServer", "gatehouse.dev")
 _UPSTREAM_CLUSTER = gateway.RouteGroupKind("UpstreamCluster", "proxy.kubegateway.io")

@@ -8,7 +8,9 @@ from gatehouse.apis import gateway
 from gatehouse.incremental.query import Ask, Key
 
 TRUSTED = "gatehouse.dev/trusted-proxies"
-"""Annotation of a Gateway: addresses and CIDR ranges, separated by commas."""
+"""Annotation of a Gateway: addresses and CIDR ranges of proxies whose PROXY headers are believed,
+separated by commas.
+"""
 
 
 def trusted(ask: Ask, key: Key) -> tuple[str, ...] | str:

@@ -1,0 +1,28 @@
+"""Reasons of Events that are not also reasons of conditions or findings."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class EventReason(StrEnum):
+    """Reasons of Events. The docstring of a member names the object and the cause."""
+
+    CONFIGURATION_REJECTED = "ConfigurationRejected"
+    """Warning on a Gateway: the proxy rejected parts of the configuration. They are not served. The
+    message names their objects and has the proxy's error text.
+    """
+    PROVISIONING_FAILED = "ProvisioningFailed"
+    """Warning on a Gateway: objects of its data plane could not be written. The message has the
+    object and the API server's error.
+    """
+    UNAUTHORIZED_AGENT = "UnauthorizedAgent"
+    """Warning on the object that an agent serves, and on the object whose data it requested: the
+    request was denied.
+    """
+    UPSTREAM_SYNCED = "UpstreamSynced"
+    """Normal, on a Service: all hosts of a load balancer have the servers of its upstream."""
+    UPSTREAM_SYNC_FAILED = "UpstreamSyncFailed"
+    """Warning on a Service, or on the load balancer: a host rejected the servers of an upstream."""
+    HOST_SYNC_FAILED = "HostSyncFailed"
+    """Warning on a load balancer: a host is unreachable or rejects all requests."""

@@ -22,6 +22,7 @@ from fakes.authority import Authority
 from fakes.envoy_serving import Served
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.dataplane.origin import Origin
 
 HOST = "a.kube.test"
 PORT = 6443
@@ -118,7 +119,7 @@ class World:
         server = ir.Server("https://one", "127.0.0.1", self.upstream.port)
         values: dict[str, Any] = {
             "name": HOST, "hosts": (HOST,), "servers": (server,), "policies": policies or (ALL,),
-            "client_trust": "clients",
+            "client_trust": "clients", "origin": Origin("UpstreamCluster", "", HOST),
             "tls": ir.UpstreamTls("kube.test", trust="servers", certificate="gateway"),
             **more,
         }  # fmt: skip

@@ -188,7 +188,7 @@ class DataPlaneSettings(Sourced, frozen=True):
     client_address: ClientAddress | None = None
     origins: tuple[Origin, ...] = ()
     """Objects with these settings, those that override others last."""
-    server_tokens: bool = False
+    exposes_version: bool = False
     """True: responses include the version of the proxy."""
     compression: Compression | None = None
 

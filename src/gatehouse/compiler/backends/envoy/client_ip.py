@@ -82,9 +82,9 @@ def admit(listener: listener_pb2.Listener, edge: DataPlaneSettings) -> None:
 
 def unsupported(edge: DataPlaneSettings) -> list[UnsupportedSetting]:
     """Return the settings of the data plane that Envoy does not support."""
-    if not edge.server_tokens:
+    if not edge.exposes_version:
         return []
-    return [UnsupportedSetting(edge.source("server_tokens"), "not supported by Envoy")]
+    return [UnsupportedSetting(edge.source("exposes_version"), "not supported by Envoy")]
 
 
 def network(text: str) -> address_pb2.CidrRange:

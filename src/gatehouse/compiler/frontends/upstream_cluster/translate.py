@@ -30,6 +30,7 @@ from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts
 from gatehouse.compiler.frontends.upstream_cluster.inputs import replicas
 from gatehouse.compiler.ir.gateway import TrustBundle
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster, ApiListener
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -100,6 +101,7 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
     own = serving.trust.name if serving.trust is not None else ""
     return ApiCluster(
         name=key[2],
+        origin=Origin(key[0], key[1], key[2]),
         hosts=names,
         servers=() if servers.refusal else policy.servers.enabled,
         policies=policy.policies,

@@ -134,7 +134,9 @@ def _listeners(ask: Ask, gateway: Source) -> Table[int, ir.ApiListener]:
 
 def _chain_of(listener: ir.ApiListener, cluster: ir.ApiCluster) -> ir.ApiCluster:
     own = filter_chains.certificates(listener, cluster)
-    return ir.ApiCluster(cluster.name, cluster.hosts, (), (), certificates=_anonymous(own))
+    return ir.ApiCluster(
+        cluster.name, cluster.hosts, (), (), certificates=_anonymous(own), origin=cluster.origin
+    )
 
 
 def _anonymous(certificates: Collection[str]) -> tuple[str, ...]:

@@ -128,7 +128,7 @@ def parameters(ask: Ask, key: Key) -> Parameters:
         origins.append(each.origin)
         if each.spec.server_tokens is not None:
             source = each.origin.field("serverTokens")
-            edge = msgspec.structs.replace(edge, sources=(("server_tokens", source),))
+            edge = msgspec.structs.replace(edge, sources=(("exposes_version", source),))
         if each.spec.compression is not None and edge.compression is not None:
             compression = with_sources(edge.compression, each.origin, _COMPRESSION_FIELDS)
             edge = msgspec.structs.replace(edge, compression=compression)
@@ -276,7 +276,7 @@ def _parse(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
             _HEADERS[each] for each in spec.disable_base_headers if each in _HEADERS
         ),
         client_address=_client_address(parse, spec.rewrite_client_ip),
-        server_tokens=spec.server_tokens == "on",
+        exposes_version=spec.server_tokens == "on",
         compression=_compression(parse, spec.compression),
     )
     if spec.server_tokens not in (None, "on", "off"):

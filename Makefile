@@ -1,4 +1,4 @@
-# `make help` lists what there is.
+# `make help` lists the targets.
 VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 env: $(VENV)/.run  ## Make the environment to run Gatehouse
-env-dev: $(VENV)/.dev  ## Make the environment to develop it
+env-dev: $(VENV)/.dev typings/.made  ## Make the environment to develop it
 
 demo: env  ## Start Gatehouse, apply examples/cafe, show real requests (ARGS=--once to end after)
 	@$(BIN)/gatehouse demo $(ARGS)
@@ -45,10 +45,10 @@ format: env-dev  ## Format the code
 golden: env-dev  ## Rewrite the golden files; review the diff
 	$(BIN)/pytest -q tests/golden --refresh-golden
 
-faults: env-dev  ## Kill, cut, stall and fill whatever there is, under traffic (as root: disks too)
+faults: env-dev  ## Kill, disconnect, pause and fill processes and disks, under traffic (disks need root)
 	@$(BIN)/pytest -n 2 --dist loadfile tests/faults $(ARGS)
 
-images-test: env-dev  ## What images hold, built in a chroot (needs root and debootstrap)
+images-test: env-dev  ## Build image contents in a chroot and test them (needs root and debootstrap)
 	@$(BIN)/pytest tests/images $(ARGS)
 
 conformance: env-dev  ## Run the official conformance suite (needs Go and root; CLASS=gatehouse-envoy)
@@ -84,7 +84,7 @@ bench-hosted: env-dev  ## Measure hosted kube-apiservers beside HAProxy and NGIN
 bench-kube: env-dev  ## Measure Envoy in front of kube-apiservers: requests, watches (needs h2load)
 	$(BIN)/python bench/kube_apiservers.py $(ARGS)
 
-bench-reviews: env-dev  ## Measure what a question costs at the reviewer of kube-apiservers
+bench-reviews: env-dev  ## Measure the cost of a review at the reviewer of kube-apiservers
 	$(BIN)/python bench/reviews.py $(ARGS)
 
 bench-lb: env-dev  ## Measure how 50 load balancers outside follow one node
@@ -93,16 +93,16 @@ bench-lb: env-dev  ## Measure how 50 load balancers outside follow one node
 bench-lb-machines: env-dev  ## Measure how 50 machines outside with NGINX follow one node
 	$(BIN)/python bench/load_balancer_machines.py $(ARGS)
 
-bench-provisioning: env-dev  ## Measure 200 Gateways provisioned, and what a change of one costs
+bench-provisioning: env-dev  ## Measure the provisioning of 200 Gateways, and the cost of a change of one
 	$(BIN)/python bench/provisioning.py $(ARGS)
 
-bench-gateways: env-dev  ## Count what a change of one Gateway has the controller do, among 10 to 1,000
+bench-gateways: env-dev  ## Count the controller's work for a change of one Gateway, among 10 to 1,000
 	$(BIN)/python bench/gateways.py $(ARGS)
 
 bench-throughput: env-dev  ## Measure NGINX as configured here beside a configuration by hand (needs wrk)
 	$(BIN)/python bench/throughput.py $(ARGS)
 
-bench-agent: env-dev  ## Measure what an agent costs, and how soon it serves
+bench-agent: env-dev  ## Measure the cost of an agent, and the time until it serves
 	$(BIN)/python bench/agent_start.py $(ARGS)
 
 bench-large: env-dev  ## Measure one change a second on 5,000 routes with certificates and filters
@@ -131,7 +131,7 @@ $(CURDIR)/.cache/helm/helm:
 
 helm: $(CURDIR)/.cache/helm/helm  ## Build helm, for the chart's tests (needs Go)
 
-chart: env-dev $(HELM)  ## Rewrite what of the chart follows from the code, and deploy/
+chart: env-dev $(HELM)  ## Rewrite the generated files of the chart, and deploy/
 	$(BIN)/python scripts/chart.py $(HELM)
 
 reference: env-dev  ## Rewrite the reference pages that follow from the code
@@ -147,8 +147,8 @@ lock: env-dev  ## Lock the dependencies anew
 	$(BIN)/uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.lock
 
-clean:  ## Remove what was built
-	rm -rf $(VENV) build dist src/gatehouse/wire
+clean:  ## Remove build products
+	rm -rf $(VENV) build dist src/gatehouse/wire typings
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -167,3 +167,10 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml $(wildcard proto/*/*/*.proto)
 	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@ $(VENV)/.run
+
+# Stubs follow the locked version of xds-protos, so a new environment writes them again.
+# mypy's cache remembers modules that were missing.
+typings/.made: scripts/envoy_stubs.py $(VENV)/.dev
+	$(BIN)/python scripts/envoy_stubs.py typings
+	@rm -rf .mypy_cache
+	@touch $@

@@ -1,4 +1,4 @@
-"""What does an agent cost, and how soon does a new Pod's serve its first configuration?
+"""Cost of an agent, and time until the agent of a new Pod serves its first configuration.
 
 The agent is the real command with a real NGINX, its control plane the real server over TLS in this
 process. Started again and again with nothing on its disk; then resident memory at rest and after
@@ -39,7 +39,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def bundle(port: int, number: int) -> FileSet:
-    """Give a small configuration: a virtual host and ten others that never change."""
+    """Return a small configuration: one virtual host and ten others that never change."""
     conf = f"server {{ listen 127.0.0.1:{port}; include gatehouse/sites/*.conf; }}\n"
     return FileSet(
         [
@@ -54,7 +54,7 @@ def bundle(port: int, number: int) -> FileSet:
 
 
 class ControlPlane:
-    """One server, and what it reports."""
+    """One server, and its reports."""
 
     def __init__(self, directory: Path) -> None:
         pki.ensure_channel(directory, [NAME], [], datetime.now(UTC))
@@ -92,7 +92,7 @@ class ControlPlane:
 
     @contextlib.asynccontextmanager
     async def agent(self, health: int) -> AsyncIterator[subprocess.Popen[bytes]]:
-        """Run an agent with nothing on its disk, until it has ended as told."""
+        """Run an agent with an empty directory until it has exited after SIGTERM."""
         directory = Path(tempfile.mkdtemp(prefix="gh-"))
         command = [sys.executable, "-m", "gatehouse", "--log-level", "warning", "agent"]
         variables = {
@@ -116,14 +116,14 @@ class ControlPlane:
 
 
 def resident(pid: int) -> float:
-    """Give resident memory in MB (10^6 bytes)."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return round(int(found[1]) * 1024 / 1e6, 1)
+    """Return resident memory in MB (10^6 bytes)."""
+    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert match is not None
+    return round(int(match[1]) * 1024 / 1e6, 1)
 
 
 def processor(pid: int) -> float:
-    """Give the seconds of processor time used so far."""
+    """Return the seconds of processor time used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -134,7 +134,7 @@ async def measure(starts: int, applies: int, rest: float) -> dict[str, Any]:
     plane = ControlPlane(directory)
     await plane.start()
     port, health = free_port(), free_port()
-    took, spent, found = [], [], dict[str, Any]()
+    took, spent, result = [], [], dict[str, Any]()
     for number in range(starts):
         begun = time.perf_counter()
         async with plane.agent(health) as process:
@@ -142,22 +142,22 @@ async def measure(starts: int, applies: int, rest: float) -> dict[str, Any]:
             spent.append(processor(process.pid))
             if number == starts - 1:
                 await asyncio.sleep(5)
-                found["rss_mb_at_rest"] = resident(process.pid)
+                result["rss_mb_at_rest"] = resident(process.pid)
                 before = processor(process.pid)
                 await asyncio.sleep(rest)
-                found["cpu_s_at_rest"] = round(processor(process.pid) - before, 2)
+                result["cpu_s_at_rest"] = round(processor(process.pid) - before, 2)
                 begun = time.perf_counter()
                 for change in range(1, applies + 1):
                     await plane.programmed(bundle(port, change))
-                found["s_per_apply"] = round((time.perf_counter() - begun) / applies, 3)
-                found["rss_mb_after_applies"] = resident(process.pid)
+                result["s_per_apply"] = round((time.perf_counter() - begun) / applies, 3)
+                result["rss_mb_after_applies"] = resident(process.pid)
         await plane.until(lambda report: not report.instances)
-    found["start_s_p50"] = round(statistics.median(took), 2)
-    found["start_s_max"] = round(max(took), 2)
-    found["start_cpu_s_p50"] = round(statistics.median(spent), 2)
+    result["start_s_p50"] = round(statistics.median(took), 2)
+    result["start_s_max"] = round(max(took), 2)
+    result["start_cpu_s_p50"] = round(statistics.median(spent), 2)
     await plane.server.stop(0)
     shutil.rmtree(directory)
-    return found
+    return result
 
 
 def main() -> None:

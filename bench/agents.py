@@ -1,10 +1,10 @@
-"""How does one control plane serve thousands of agents, and how soon does a change reach them all?
+"""Thousands of agents of one control plane, and the time until a change reaches all of them.
 
 1. *connect*: all agents connect at once; until every one has confirmed its first configuration.
 2. *broadcast*: a route of the Gateway with the most instances changes; until the first, the median
    and the last of them has confirmed the change.
 3. *reconnect*: the control plane is killed and started again; until all agents are back. Nothing
-   has changed, so nothing is to be sent again.
+   has changed, so the control plane must send nothing again.
 
 Agents are simulated (bench/agents_simulated.py), the wire protocol, TLS and tokens are real; the
 control plane is the controller's loop and server in a process of its own (bench/agents_server.py).
@@ -49,19 +49,19 @@ class Process:
         self._to, self._from = process.stdin, process.stdout
 
     async def line(self) -> Object:
-        """Give the next line; raises EOFError when the process has ended."""
+        """Return the next line. Raises EOFError when the process has ended."""
         raw = await self._from.readline()
         if not raw:
             raise EOFError(f"{self._process.pid} ended")
-        found: Object = json.loads(raw)
-        return found
+        document: Object = json.loads(raw)
+        return document
 
     def ask(self) -> None:
         """Send it a line."""
         self._to.write(b"\n")
 
     def usage(self) -> tuple[float, float]:
-        """Give CPU seconds so far, and resident megabytes."""
+        """Return CPU seconds so far, and resident megabytes."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         seconds = sum(int(fields[index]) for index in (11, 12)) / propagation.TICK
         return seconds, int(fields[21]) * propagation.PAGE / 1e6
@@ -120,7 +120,7 @@ class Bench:
             await process.end(kill=True)
 
     def _shares(self) -> list[str]:
-        """Give each process its instances: of the first Gateway so many, the rest of the others."""
+        """Return the instances of each process, as options of the simulation."""
         options, space = self._options, propagation.NAMESPACE
         counts = [options.instances] + [0] * (options.gateways - 1)
         for number in range(options.agents - options.instances):
@@ -131,7 +131,7 @@ class Bench:
         return [",".join(share) for share in shares]
 
     async def _until_all(self, unlike: str = "") -> float:
-        """Wait until all have confirmed, the first Gateway's another version; give the moment."""
+        """Wait until all instances confirmed a version other than `unlike`. Return the time."""
         async with asyncio.timeout(LIMIT_SECONDS):
             while True:
                 said = await self._server.line()
@@ -141,7 +141,7 @@ class Bench:
                     return float(said["at"])
 
     async def _told(self) -> Object:
-        """Give what happened to the agents since this was asked last."""
+        """Return the agents' records since the previous call."""
         told = Counter[str]()
         errors, confirmed = Counter[str](), list[float]()
         for process in self._simulated:
@@ -175,7 +175,7 @@ class Bench:
         return await self._measured(began, await self._until_all(), used)
 
     async def broadcast(self) -> Object:
-        """Change what all instances of the first Gateway are to have."""
+        """Change the desired version of all instances of the first Gateway."""
         used = self._server.usage()[0]
         self._changes += 1
         self._server.ask()

@@ -32,7 +32,7 @@ from gatehouse.transports.server import AgentServer, Identity
 
 REVIEW_SECONDS = 0.002
 LOOK_SECONDS = 0.25
-"""How often it looks how many instances have confirmed."""
+"""Interval in seconds between counts of confirmed instances."""
 
 Object = dict[str, Any]
 _ENDPOINTS = {"endpoints": [{"addresses": ["127.90.0.1"]}, {"addresses": ["127.90.0.2"]}]}
@@ -40,7 +40,7 @@ _SEEN = {"generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
 
 
 async def review(token: str) -> Identity:
-    """Give who ``<pod>@<gateway>`` is."""
+    """Return the identity of ``<pod>@<gateway>``."""
     await asyncio.sleep(REVIEW_SECONDS)
     instance, _, gateway = token.partition("@")
     return Identity(gateway, instance)
@@ -69,15 +69,15 @@ def _class() -> Object:
 
 
 def _gateway(number: int) -> Object:
-    found = propagation.gateway()
-    found["metadata"].update(name=f"g{number}", uid=f"u-{number}")
-    return found
+    gateway = propagation.gateway()
+    gateway["metadata"].update(name=f"g{number}", uid=f"u-{number}")
+    return gateway
 
 
 def _route(gateway: int, number: int, value: str = "0") -> Object:
     name = f"g{gateway}-r{number}"
-    found = propagation.route(name, number % 10)
-    spec = found["spec"]
+    route = propagation.route(name, number % 10)
+    spec = route["spec"]
     spec["parentRefs"] = [
         {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": f"g{gateway}"}
     ]
@@ -85,7 +85,7 @@ def _route(gateway: int, number: int, value: str = "0") -> Object:
     (rule,) = spec["rules"]
     rule["filters"] = [{"type": "ResponseHeaderModifier", "responseHeaderModifier": edit}]
     rule["backendRefs"][0].update(group="", kind="Service", weight=1)
-    return found
+    return route
 
 
 class Plane:
@@ -125,7 +125,7 @@ class Plane:
         self._put(resources.HTTP_ROUTES, _route(0, 0, str(self._changes)))
 
     def counts(self) -> tuple[int, int, str]:
-        """Give how many are connected, how many of them up to date; what the first are to have."""
+        """Return the numbers of connected and of current instances, and the desired version."""
         connected = confirmed = 0
         for number in range(self._gateways):
             report = self.server.report(f"{propagation.NAMESPACE}/g{number}")
@@ -143,9 +143,9 @@ def say(**what: object) -> None:
 async def _look(plane: Plane) -> None:
     last = None
     while True:
-        found = plane.counts()
-        if found != last:
-            connected, confirmed, version = last = found
+        counts = plane.counts()
+        if counts != last:
+            connected, confirmed, version = last = counts
             say(at=time.monotonic(), connected=connected, confirmed=confirmed, version=version)
         await asyncio.sleep(LOOK_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Simulated agents, v3: everything they say and fetch is real, but there is no NGINX beside them.
+"""Simulated agents, v3: their messages and downloads are real, but they run no NGINX.
 
 They announce themselves, say which version they serve, listen, fetch what differs by content, check
 it and confirm at once. On errors they wait as the field's agent does. A line on the input is
@@ -29,7 +29,7 @@ from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 UNARY_SECONDS, DOWNLOAD_SECONDS = 10.0, 60.0
 BACKOFF_FIRST, BACKOFF_MAX, BACKOFF_FACTOR = 1.0, 20.0, 3
-"""Of the field's agent, in seconds; each half as long to one and a half times."""
+"""Intervals of real agents in seconds, with a jitter of 50 %."""
 PARALLEL = 5
 
 OPTIONS = (
@@ -49,7 +49,7 @@ _TYPES = command_pb2.InstanceMeta.InstanceType
 
 
 class Record:
-    """What happened to all agents of this process."""
+    """Events of all agents of this process."""
 
     def __init__(self) -> None:
         self.confirmed: list[float] = []
@@ -59,7 +59,7 @@ class Record:
 
 
 def announcement(resource_id: str) -> bytes:
-    """Give what an agent says of itself and its NGINX."""
+    """Return the message by which an agent announces itself and its NGINX."""
     agent = command_pb2.Instance(
         instance_meta=command_pb2.InstanceMeta(
             instance_id=resource_id, instance_type=_TYPES.INSTANCE_TYPE_AGENT, version="3.0.0"
@@ -81,7 +81,7 @@ def announcement(resource_id: str) -> bytes:
 
 
 class Agent:
-    """One of them."""
+    """One simulated agent."""
 
     def __init__(
         self, target: str, credentials: grpc.ChannelCredentials, token: str, record: Record
@@ -96,7 +96,7 @@ class Agent:
         self._have: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Stay connected for ever."""
+        """Stay connected until cancelled."""
         failures = 0
         while True:
             try:
@@ -161,7 +161,7 @@ class Agent:
 
 
 def tokens(instances: Iterable[str]) -> list[str]:
-    """Give a token for each instance of ``gateway=number``."""
+    """Return a token for each instance of ``gateway=number``."""
     return [
         f"p{number}@{gateway}"
         for gateway, _, count in (each.partition("=") for each in instances)

@@ -1,4 +1,4 @@
-"""What the embedded API server takes, in one run beside etcd alone.
+"""Throughput of the embedded API server, compared with etcd alone in the same run.
 
 `make bench-apiserver`: wrk (Debian's package) makes the load on the same machine, over TLS, with a
 token. Numbers are requests a second; etcd's are of its own client protocol, without TLS.
@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fakes.process import ApiServer, Etcd
 from gatehouse.apiserver.storage.etcd.address import parse
-from gatehouse.apiserver.storage.etcd.client import Client
+from gatehouse.apiserver.storage.etcd.client import EtcdClient
 
 TOKEN = "bench"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -83,7 +83,7 @@ def wrk(
     seconds: int = 6,
     kind: str = "application/json",
 ) -> tuple[float, str]:
-    """Give requests a second, and the latencies."""
+    """Run wrk. Return requests per second and the latencies."""
     script = directory / "script.lua"
     text = json.dumps(body) if body is not None else ""
     script.write_text(SCRIPT % (text, method, path, suffix, TOKEN, kind))
@@ -93,9 +93,9 @@ def wrk(
     if wrong:
         raise RuntimeError(f"{wrong[1]} requests failed:\n{answer}")
     rate = re.search(r"Requests/sec:\s+([\d.]+)", answer)
-    found = re.findall(r"(50|99)%\s+(\S+)", answer)
+    matches = re.findall(r"(50|99)%\s+(\S+)", answer)
     assert rate is not None
-    return float(rate[1]), ", ".join(f"p{p} {value}" for p, value in found)
+    return float(rate[1]), ", ".join(f"p{p} {value}" for p, value in matches)
 
 
 class Session:
@@ -114,8 +114,8 @@ class Session:
 async def fill(session: Session, count: int) -> None:
     """Create routes until there are so many."""
     async with session.http.get(ROUTES, params={"limit": "1"}) as response:
-        found = await response.json()
-    have = len(found["items"]) + found["metadata"].get("remainingItemCount", 0)
+        document = await response.json()
+    have = len(document["items"]) + document["metadata"].get("remainingItemCount", 0)
     slots = asyncio.Semaphore(32)
 
     async def one(number: int) -> None:
@@ -128,7 +128,7 @@ async def fill(session: Session, count: int) -> None:
 
 
 async def listing(session: Session) -> tuple[float, int]:
-    """Give the seconds that a list of everything takes, and its bytes."""
+    """Return the duration of a list of all objects in seconds, and its size in bytes."""
     took = []
     size = 0
     for _ in range(7):
@@ -140,7 +140,7 @@ async def listing(session: Session) -> tuple[float, int]:
 
 
 async def fan_out(session: Session, watchers: int, writes: int) -> tuple[float, float, float]:
-    """Give seconds from a write to its event at watchers: p50, p99, last of one write."""
+    """Return seconds from a write to its event at watchers: p50, p99, last of one write."""
     arrived: list[list[float]] = [[] for _ in range(writes)]
     ready = asyncio.Semaphore(0)
     name = "watched"
@@ -177,9 +177,9 @@ async def fan_out(session: Session, watchers: int, writes: int) -> tuple[float, 
 
 
 async def etcd_alone(address: str, seconds: float = 4.0) -> tuple[float, float]:
-    """Give etcd's creates and reads a second, 64 at a time."""
+    """Return etcd's creates and reads per second, 64 at a time."""
     rates = []
-    async with Client(parse(f"etcd://{address}/bench")) as client:
+    async with EtcdClient(parse(f"etcd://{address}/bench")) as client:
 
         async def create(number: int) -> None:
             await client.put(f"/bench/{os.getpid()}/{number}".encode(), b"x" * 400, 0)
@@ -198,22 +198,22 @@ async def etcd_alone(address: str, seconds: float = 4.0) -> tuple[float, float]:
 
 
 def resident(server: ApiServer) -> float:
-    """Give the server's memory in MB."""
+    """Return the server's memory in MB."""
     assert server.process is not None
     text = Path(f"/proc/{server.process.pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+)", text)
-    return int(found[1]) / 1024 if found else 0.0
+    match = re.search(r"VmRSS:\s+(\d+)", text)
+    return int(match[1]) / 1024 if match else 0.0
 
 
 async def measure(server: ApiServer, directory: Path, watchers: int) -> dict[str, str]:
-    """Give what was measured, by name."""
-    found: dict[str, str] = {}
+    """Run all measurements. Return the results by name."""
+    result: dict[str, str] = {}
     url = server.url
     session = Session(server)
 
     def note(name: str, rate: float, more: str) -> None:
-        found[name] = f"{rate:,.0f}/s ({more})"
-        print(f"  {name}: {found[name]}", flush=True)
+        result[name] = f"{rate:,.0f}/s ({more})"
+        print(f"  {name}: {result[name]}", flush=True)
 
     async def load(**options: Any) -> tuple[float, str]:
         return await asyncio.to_thread(wrk, url, directory, **options)
@@ -231,14 +231,14 @@ async def measure(server: ApiServer, directory: Path, watchers: int) -> dict[str
     )
     await fill(session, 5000)
     seconds, size = await listing(session)
-    found["LIST of 5,000 HTTPRoutes"] = f"{seconds:.3f} s, {size / 1e6:.1f} MB"
-    found["resident memory then"] = f"{resident(server):.0f} MB"
+    result["LIST of 5,000 HTTPRoutes"] = f"{seconds:.3f} s, {size / 1e6:.1f} MB"
+    result["resident memory then"] = f"{resident(server):.0f} MB"
     p50, p99, last = await fan_out(session, watchers, 10)
-    found[f"one write to {watchers:,} watchers"] = (
+    result[f"one write to {watchers:,} watchers"] = (
         f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, last {last * 1000:.0f} ms"
     )
     await session.http.close()
-    return found
+    return result
 
 
 async def main() -> None:
@@ -264,13 +264,13 @@ async def main() -> None:
         server = ApiServer(directory / "s", "--token-file", str(tokens), storage=storage)
         server.start()
         try:
-            found = await measure(server, directory, options.watchers)
+            measurement = await measure(server, directory, options.watchers)
         finally:
             server.stop()
             etcd.stop()
     print(f"\n| {options.storage}, {os.cpu_count()} cores | |\n| --- | --- |")
     print(f"| etcd alone, 64 at a time | {creates:,.0f} creates/s, {reads:,.0f} reads/s |")
-    for name, value in found.items():
+    for name, value in measurement.items():
         print(f"| {name} | {value} |")
 
 

@@ -1,4 +1,4 @@
-"""How long does a change take from the control plane through the relay into an Envoy's traffic?
+"""Time of a change from the control plane through the relay into an Envoy's traffic.
 
 N clusters with an endpoint each and a virtual host for each. Then, one at a time: other endpoints,
 a virtual host that leads elsewhere, and a new cluster with a virtual host. A change is served when
@@ -54,7 +54,7 @@ class Counting:
 
 
 async def ask(port: int, host: str) -> bytes:
-    """Give the body of the answer, over a connection of its own."""
+    """Return the response body of a request over a new connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(f"GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
@@ -66,14 +66,14 @@ async def ask(port: int, host: str) -> bytes:
 
 
 def memory(pid: int) -> str:
-    """Give how much memory a process has."""
+    """Return the memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
     return f"{kilobytes / 1024:.0f} MB"
 
 
 class Bench:
-    """One control plane, one Envoy, and what is published."""
+    """One control plane, one Envoy and the published resources."""
 
     def __init__(self, plane: EnvoyControlPlane, size: int, count: Counting) -> None:
         self.port = free_port()
@@ -83,18 +83,18 @@ class Bench:
         self.published = ResourceSet()
 
     def everything(self, backend: tuple[str, int]) -> list[Resource]:
-        """Give what there is at first."""
-        found = [listener("http", self.port, "http"), self.routes()]
+        """Return the initial resources."""
+        result = [listener("http", self.port, "http"), self.routes()]
         for name in self.hosts.values():
-            found += [cluster(name), endpoints(name, backend)]
-        return found
+            result += [cluster(name), endpoints(name, backend)]
+        return result
 
     def routes(self) -> Resource:
-        """Give all virtual hosts."""
+        """Return all virtual hosts."""
         return routes("http", *self.hosts.items())
 
     async def change(self, new: list[Resource], host: str, answer: bytes) -> tuple[float, ...]:
-        """Give milliseconds to traffic and to the report, and bytes."""
+        """Apply a change. Return milliseconds to traffic and to the report, and bytes."""
         before, begun = self._count.bytes, time.perf_counter()
         self.published = self.published.changed(new)
         self._plane.publish(self.published)
@@ -106,7 +106,7 @@ class Bench:
         return served * 1000, confirmed * 1000, self._count.bytes - before
 
     async def start(self, new: list[Resource]) -> float:
-        """Give seconds until everything is served."""
+        """Return the seconds until all resources are served."""
         begun = time.perf_counter()
         self.published = ResourceSet(new)
         self._plane.publish(self.published)

@@ -1,4 +1,4 @@
-"""How long does a change of endpoints take to reach traffic, and does NGINX reload for it?
+"""Time until a change of endpoints is in traffic, and the NGINX reloads that it causes.
 
 With N Services and a route to each, the only endpoint of one is replaced by another, which is asked
 for over new connections until it answers. Then endpoints of random Services change several times a
@@ -90,7 +90,7 @@ async def until(
 
 
 def workers(state: Path) -> set[str]:
-    """Give NGINX's processes."""
+    """Return the worker processes of NGINX."""
     return {entry.name for entry in common.Usage("nginx", state).processes()}
 
 
@@ -172,8 +172,8 @@ async def run(counts: list[int], samples: int, pool: str) -> None:
                 have = count
                 await until(session, gateway, count - 1, common.BACKENDS[0])
                 await asyncio.sleep(15)
-                found = await measure(services, session, gateway, state, count, samples)
-                print(json.dumps(found), flush=True)
+                measurement = await measure(services, session, gateway, state, count, samples)
+                print(json.dumps(measurement), flush=True)
             await client.__aexit__(None, None, None)
     except BaseException:
         print((state / "up.log").read_text()[-4000:], file=sys.stderr)

@@ -1,7 +1,7 @@
-"""What does a change of one Gateway have the controller do, among few and among many others?
+"""Work of the controller for a change of one Gateway, among few and among many others.
 
 The tests' whole controller (tests/fakes/gateway_estate.py): everything between a watch's events
-and what is written, and told to agents, in one process without sockets; half of the Gateways are
+and writes to the API server and agents, in one process without sockets; half of the Gateways are
 NGINX's, half Envoy's, each with an agent, two listeners and two routes. Counted are the calls and
 lines that the interpreter runs, which unlike time are nearly the same in every run.
 
@@ -30,23 +30,23 @@ HELD = 50, 250
 
 
 async def counted(gateways: int, directory: Path) -> dict[str, int]:
-    """Give the steps of each change among so many Gateways."""
-    estate, found = Estate(Authority(directory)), {}
+    """Return the steps of each change among this number of Gateways."""
+    estate, result = Estate(Authority(directory)), {}
     async with estate.running(gateways):
         for kind in (NGINX, ENVOY):
             for what, _, change in changes(estate, kind):
-                found[f"{what}, {kind}"] = await estate.steps_of(change)
-    return found
+                result[f"{what}, {kind}"] = await estate.steps_of(change)
+    return result
 
 
 async def held(gateways: int, directory: Path) -> int:
-    """Give the bytes that are held with so many Gateways, the objects themselves among them."""
+    """Return the bytes of memory held with this number of Gateways, including the objects."""
     estate = Estate(Authority(directory))
     tracemalloc.start()
     async with estate.running(gateways):
-        found = tracemalloc.get_traced_memory()[0]
+        result = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    return found
+    return result
 
 
 def main() -> None:

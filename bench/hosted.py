@@ -1,4 +1,4 @@
-"""What do hundreds or thousands of kube-apiservers behind one address cost, and one name more?
+"""Cost of hundreds or thousands of kube-apiservers behind one address, and of another name.
 
 N names, all of them led to one NGINX that ends TLS: through Envoy as Gatehouse configures it
 (compiler, control plane, relay), through HAProxy, and through NGINX with a hand-written map (both
@@ -49,7 +49,7 @@ Object = dict[str, Any]
 
 
 class Proxy:
-    """One of the three, running."""
+    """One of the three proxies, running."""
 
     def __init__(self, pids: Callable[[], list[int]], add: Callable[[str], Awaitable[str]]) -> None:
         self.pids = pids
@@ -58,21 +58,21 @@ class Proxy:
 
     def cpu(self) -> float:
         """Seconds of CPU time so far."""
-        found = 0
+        result = 0
         for pid in self.pids():
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                found += int(words[11]) + int(words[12])
-        return found / os.sysconf("SC_CLK_TCK")
+                result += int(words[11]) + int(words[12])
+        return result / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> float:
         """Megabytes that are its own."""
-        found = 0
+        result = 0
         for pid in self.pids():
             with contextlib.suppress(OSError):
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-                found += sum(map(int, re.findall(r"^Pss: +(\d+)", rollup, re.M)))
-        return found / 1024
+                result += sum(map(int, re.findall(r"^Pss: +(\d+)", rollup, re.M)))
+        return result / 1024
 
 
 def name(number: int) -> str:
@@ -166,7 +166,7 @@ class World:
         return {(kind, namespace, name): combined.decode(kind, raw)}
 
     def server(self, number: int) -> dict[Key, Any]:
-        """Give the objects of one: the Service, its endpoints, and itself."""
+        """Return the objects of one server: the Service, its endpoints and its HostedAPIServer."""
         own = f"s{number}"
         address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
         slices = {
@@ -216,9 +216,9 @@ async def by_gatehouse(directory: Path, count: int) -> AsyncIterator[Proxy]:
             number, before = int(re.findall(r"\d+", host)[0]), counting.bytes
             begun = time.perf_counter()
             world.engine.commit(world.server(number))
-            found = world.generate().resources
+            resources = world.generate().resources
             passed = time.perf_counter() - begun
-            plane.publish(found)
+            plane.publish(resources)
             await served(host)
             return f"{counting.bytes - before} bytes; the pass {passed * 1000:.1f} ms"
 
@@ -292,7 +292,7 @@ async def by_nginx(directory: Path, count: int) -> AsyncIterator[Proxy]:
 
 
 async def load(host: str, path: str, requests: int, clients: int) -> float:
-    """Give seconds for so many requests, each connection for one where there are as many."""
+    """Return seconds for a number of requests, each over its own connection if possible."""
     command = (
         *("h2load", "--h1", "-t1", "-n", str(requests), "-c", str(clients)),
         *(f"--connect-to={ADDRESS}:{PORT}", f"https://{host}/{path}"),
@@ -310,7 +310,7 @@ async def load(host: str, path: str, requests: int, clients: int) -> float:
 
 
 async def measure(proxy: Proxy, count: int) -> tuple[float, float, float, float]:
-    """Give connections/s, CPU us for each, MB/s, CPU s for a GB."""
+    """Return connections/s, CPU us for each, MB/s, CPU s for a GB."""
     host = name(count - 1)
     cpu = proxy.cpu()
     taken = await load(host, "small", CONNECTIONS, CONNECTIONS)
@@ -333,7 +333,7 @@ async def one(kind: str, count: int, rounds: int) -> tuple[str, float]:
             await served(name(count - 1))
             start, memory = time.perf_counter() - begun, proxy.memory()
             await measure(proxy, count)
-            found = [await measure(proxy, count) for _ in range(rounds)]
+            result = [await measure(proxy, count) for _ in range(rounds)]
             added = []
             for number in range(5):
                 # A proxy that has just been reloaded may still be busy with that.
@@ -341,7 +341,7 @@ async def one(kind: str, count: int, rounds: int) -> tuple[str, float]:
                 begun = time.perf_counter()
                 said = await proxy.add(name(count + number))
                 added.append((time.perf_counter() - begun) * 1000)
-            middle = [statistics.median(each) for each in zip(*found, strict=True)]
+            middle = [statistics.median(each) for each in zip(*result, strict=True)]
             row = (
                 f"| {kind} | {count:,} | {middle[0]:.0f} | {middle[1]:.0f} | {middle[2]:.0f} |"
                 f" {middle[3]:.2f} | {start:.2f} | {memory:.0f} |"

@@ -1,4 +1,4 @@
-"""What does it cost to put Envoy, and the script in it, in front of a kube-apiserver?
+"""Cost of Envoy, and of the script in it, in front of a kube-apiserver.
 
 An NGINX with TLS answers a constant, like a kube-apiserver that has nothing to do; Envoy has one
 worker, on a core that is its own where there are two. What counts is the CPU time that Envoy's
@@ -50,7 +50,7 @@ FORGOTTEN = "eyJ" + "y" * 900
 """A token that is asked about each time."""
 
 MORE_STREAMS = 1000
-"""On a connection, of servers that are told to allow more than they do by default."""
+"""Requests per connection, on servers configured to allow more than the default."""
 
 ATTEMPTS = 5
 """At a load, until all requests are answered well: the machine may be too busy for once."""
@@ -63,7 +63,7 @@ class Refused(Exception):
 
 
 class Run(msgspec.Struct):
-    """What one load did."""
+    """Result of one load."""
 
     rate: float
     micros: float
@@ -73,7 +73,7 @@ class Run(msgspec.Struct):
 
 
 def policies(count: int) -> tuple[ir.Policy, ...]:
-    """Give so many; only the last one holds the requests of the load, by its last condition."""
+    """Return `count` policies. Only the last condition of the last one matches the load."""
     made = []
     for number in range(count):
         last = number == count - 1
@@ -89,9 +89,9 @@ def policies(count: int) -> tuple[ir.Policy, ...]:
 
 
 def plain(resources: ResourceSet) -> ResourceSet:
-    """Take everything of ours out of the listener: Envoy as anybody would put it there."""
-    found = resources.by_type[LISTENER][f"tcp/{PORT}"]
-    listener = listener_pb2.Listener.FromString(found.body)
+    """Remove the filters of Gatehouse from the listener, which leaves a plain Envoy."""
+    result = resources.by_type[LISTENER][f"tcp/{PORT}"]
+    listener = listener_pb2.Listener.FromString(result.body)
     for chain in listener.filter_chains:
         held = chain.filters[0].typed_config
         manager = manager_pb2.HttpConnectionManager.FromString(held.value)
@@ -111,7 +111,7 @@ def plain(resources: ResourceSet) -> ResourceSet:
         manager.route_config.CopyFrom(routes)
         held.Pack(manager)
     body = listener.SerializeToString(deterministic=True)
-    return resources.changed([Resource.make(LISTENER, found.name, body)])
+    return resources.changed([Resource.make(LISTENER, result.name, body)])
 
 
 @contextlib.asynccontextmanager
@@ -150,13 +150,13 @@ async def answering(
 
 
 def pinned(core: int) -> tuple[str, ...]:
-    """Give how to start what belongs on a core."""
+    """Return a command prefix that pins a process to a core."""
     return ("taskset", "-c", str(core)) if (os.cpu_count() or 1) > 1 else ()
 
 
 @contextlib.asynccontextmanager
 async def showing(world: kube_serving.World, *, http2: bool = True) -> AsyncIterator[int]:
-    """Run an Envoy that shows a certificate for whoever asks it in plain text."""
+    """Run an Envoy that terminates TLS for clients in plain text."""
     chain, key = world.clients.issue_to("alice", "dev", "ops")
     port = free_port()
     files = {"certificate_chain": {"filename": str(chain)}, "private_key": {"filename": str(key)}}
@@ -240,7 +240,7 @@ async def load(
 
 async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
     """Run every row in every round, one after the other, so that noise is everybody's."""
-    found: dict[str, list[Run]] = {}
+    result: dict[str, list[Run]] = {}
     async with contextlib.AsyncExitStack() as stack:
         world = await stack.enter_async_context(kube_serving.world())
         nginx = await stack.enter_async_context(answering(world))
@@ -261,7 +261,7 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
         async def settle(count: int, change: Callable[[ResourceSet], ResourceSet] | None) -> None:
             await world.serve(world.cluster(*policies(count), servers=(server,)))
             if change is not None:
-                world.served.running.ads.tell(change(world.served.generated.resources))
+                world.served.running.ads.publish(change(world.served.generated.resources))
                 await world.served.running.ads.settled()
             await asyncio.sleep(1.5)
 
@@ -282,12 +282,12 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
             else:
                 raise SystemExit(f"{name}: nothing was answered in {options.seconds} s")
             micros = (kube_clients.spent(process) - before) * 1e6 / count
-            found.setdefault(name, []).append(Run(count / options.seconds, micros, slow))
+            result.setdefault(name, []).append(Run(count / options.seconds, micros, slow))
             line = f"{name:28}{count / options.seconds:10.0f}/s{micros:8.1f} us{slow:8.1f} ms"
             print(line, flush=True)
 
         async def shown(name: str) -> None:
-            # Its connections are made anew: old ones stay with a chain that is no more.
+            # A new Envoy opens new connections: old ones stay with the removed filter chain.
             async with showing(world) as front:
                 await asyncio.sleep(0.5)
                 await row(name, front, "127.0.0.1", clear)
@@ -305,7 +305,7 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
                     name = "token that is asked about"
                     await row(name, PORT, world.served.address, secure, *forgotten)
         await clients(options, world, server)
-    return found
+    return result
 
 
 async def clients(
@@ -313,7 +313,7 @@ async def clients(
 ) -> None:
     """Say what many clients come to, at servers as they are by default and with more streams."""
     print(flush=True)
-    # Memory that clients leave is used again: only what the first ones take is to be seen.
+    # Memory of former clients is reused, so only the first ones show a growth.
     for streams in (ir.DEFAULT_HTTP2_STREAMS, MORE_STREAMS):
         await kube_clients.hold(world, options.watches, streams)
     crowd = kube_clients.Crowd(world, options.h2load, TOKEN)
@@ -333,10 +333,10 @@ def main() -> None:
     parser.add_argument("--watches", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--objects", type=int, default=500)
-    found = asyncio.run(measure(parser.parse_args()))
+    result = asyncio.run(measure(parser.parse_args()))
     print("\nmost requests, least CPU of Envoy for one, held against Envoy without us, least p99")
-    for name, runs in found.items():
-        base = found["plain, certificate" if "certificate" in name else "plain"]
+    for name, runs in result.items():
+        base = result["plain, certificate" if "certificate" in name else "plain"]
         # What else runs on the machine only ever adds to a measurement.
         micros = min(each.micros for each in runs)
         ratio = micros / min(each.micros for each in base)

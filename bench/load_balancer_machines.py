@@ -1,4 +1,4 @@
-"""How soon do machines outside that are ours in whole follow a Node, and what does it cost?
+"""Time until external machines follow a Node, and its cost.
 
 M machines serve U upstreams of N servers each, for as many Services of type NodePort in a real
 `gatehouse up`, which they reach by certificates of their own. One Node joins, one leaves, again and
@@ -36,7 +36,7 @@ NAME = "machines"
 
 
 def credentials(authority: Path, directory: Path, host: str) -> grpc.ChannelCredentials:
-    """Give what a machine shows and trusts."""
+    """Return the channel credentials of a machine."""
     uri = Machine(plus.NAMESPACE, NAME, host).uri
     pki.ensure_machine(authority, directory, uri, datetime.now(UTC))
     files = (directory / name for name in ("ca.crt", "tls.key", "tls.crt"))
@@ -69,10 +69,10 @@ class Machines:
         """Wait until all serve another version than ``before``; gives it, as statuses have it."""
         async with asyncio.timeout(900):
             while True:
-                found = await self._client.get(
+                balancer = await self._client.get(
                     resources.EXTERNAL_LOAD_BALANCERS, NAME, plus.NAMESPACE
                 )
-                said = found.get("status") or {}
+                said = balancer.get("status") or {}
                 version, count = said.get("version", ""), len(self.agents)
                 if version not in ("", before) and said["readyHosts"] == f"{count}/{count}":
                     return str(version)
@@ -86,7 +86,7 @@ class Machines:
         return time.monotonic(), self._usage.read()[0], own.ru_utime + own.ru_stime
 
     def done(self, began: tuple[float, float, float]) -> dict[str, Any]:
-        """Give the figures since then."""
+        """Return the measurements since the start of the round."""
         cpu, resident = self._usage.read()
         own = resource.getrusage(resource.RUSAGE_SELF)
         return {

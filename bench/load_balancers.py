@@ -1,4 +1,4 @@
-"""How soon do load balancers outside follow a Node, and what does it cost?
+"""Time until external load balancers follow a Node, and its cost.
 
 H hosts (the tests' fake of NGINX Plus, in processes of their own) hold U upstreams of N servers
 each, for as many Services of type NodePort in a real `gatehouse up`. One Node joins, one leaves,
@@ -44,12 +44,12 @@ SERVING = 2
 
 
 def address(node: int) -> str:
-    """Give the address of a Node."""
+    """Return the address of a Node."""
     return f"10.{node >> 8}.{node & 255}.1"
 
 
 class Hosts:
-    """Hosts that are served by this process, told what to do over its standard input."""
+    """Hosts in this process, controlled over its standard input."""
 
     def __init__(self, hosts: int, upstreams: int, nodes: int) -> None:
         self.fakes = [FakePlus(_plus(upstreams, nodes)) for _ in range(hosts)]
@@ -119,7 +119,7 @@ class Serving:
         self._process = process
 
     async def tell(self) -> Any:
-        """Give what the process says next."""
+        """Return the next message of the process."""
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:
@@ -173,12 +173,12 @@ async def arrived(serving: list[Serving], nodes: set[int]) -> dict[str, Any]:
 
 async def join(client: Client, number: int) -> None:
     """Make a Node that is ready."""
-    made = await client.create(resources.NODES, {"metadata": {"name": f"n{number:04}"}})
+    node = await client.create(resources.NODES, {"metadata": {"name": f"n{number:04}"}})
     status = {
         "conditions": [{"type": "Ready", "status": "True"}],
         "addresses": [{"type": "InternalIP", "address": address(number)}],
     }
-    await client.update_status(resources.NODES, {**made, "status": status})
+    await client.update_status(resources.NODES, {**node, "status": status})
 
 
 async def leave(client: Client, number: int) -> None:
@@ -208,18 +208,18 @@ async def prepare(client: Client, urls: list[str], upstreams: int, nodes: int) -
 
 
 async def in_step(client: Client, hosts: int) -> None:
-    """Wait until the status says that every host holds what it is to hold."""
+    """Wait until the status reports that every host has its desired servers."""
     async with asyncio.timeout(900):
         while True:
             with contextlib.suppress(Exception):
-                found = await client.get(resources.CONFIG_MAPS, "nlk-config-status", "nlk")
-                if json.loads(found["data"]["status"])["readyHosts"] == f"{hosts}/{hosts}":
+                config_map = await client.get(resources.CONFIG_MAPS, "nlk-config-status", "nlk")
+                if json.loads(config_map["data"]["status"])["readyHosts"] == f"{hosts}/{hosts}":
                     return
             await asyncio.sleep(0.5)
 
 
 class Round:
-    """One measurement: what is used from its begin to its end."""
+    """One measurement from its start to its end."""
 
     def __init__(self, usage: common.Usage) -> None:
         self._usage = usage
@@ -227,7 +227,7 @@ class Round:
         self.began = time.time()
 
     def done(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Give the figures, once the hosts hold everything."""
+        """Return the measurements, once the hosts have all servers."""
         cpu, resident = self._usage.read()
         return {
             "seconds": round(found["at"] - self.began, 2),
@@ -262,8 +262,8 @@ async def measure(
             await leave(client, number - STAY)
         await asyncio.sleep(1)
     ended = time.time()
-    found = await arrived(serving, nodes)
-    row = {"what": "churn", **round_.done(found), "after_the_last": round(found["at"] - ended, 2)}
+    result = await arrived(serving, nodes)
+    row = {"what": "churn", **round_.done(result), "after_the_last": round(result["at"] - ended, 2)}
     rows.append(row)
     print(json.dumps(row), flush=True)
     return rows
@@ -295,7 +295,7 @@ async def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    """Give the figures of each sort of change as a line of a table."""
+    """Return the results of each kind of change as a row of a table."""
     lines = ["| | s, median | s, worst | requests | refused | CPU s: controller / hosts | RSS MB |"]
     lines.append("| --- | ---: | ---: | --- | ---: | --- | ---: |")
     for what in ("join", "leave", "churn"):

@@ -1,4 +1,4 @@
-"""How soon are many Gateways provisioned, and what does a change of one among many cost?
+"""Time to provision many Gateways, and the cost of a change of one of them.
 
 A real API server and a real controller, as processes of their own, and no node: nothing runs the
 Deployments, and nothing connects. N Gateways are made at once; they are provisioned when each has
@@ -129,7 +129,7 @@ class Installation:
                 await asyncio.sleep(0.05)
 
     def cpu(self) -> float:
-        """Give the controller's seconds of CPU so far."""
+        """Return the controller's CPU time so far in seconds."""
         fields = Path(f"/proc/{self.controller}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -141,7 +141,7 @@ class World:
         self._client = client
         self._news = asyncio.Event()
         self.last = time.perf_counter()
-        """When something changed last."""
+        """Time of the last change."""
         self._gateways = Informer(client, GATEWAYS, on_changes=self._on_changes)
         self._deployments = Informer(client, DEPLOYMENTS, on_changes=self._on_changes)
         self._services = Informer(client, SERVICES, on_changes=self._on_changes)
@@ -152,9 +152,9 @@ class World:
 
     async def follow(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Begin to follow."""
-        found = (self._gateways, self._deployments, self._services)
-        tasks = [group.create_task(each.run()) for each in found]
-        for each in found:
+        result = (self._gateways, self._deployments, self._services)
+        tasks = [group.create_task(each.run()) for each in result]
+        for each in result:
             await each.synced.wait()
         return tasks
 
@@ -172,8 +172,8 @@ class World:
         return time.perf_counter() - began
 
     def _provisioned(self, name: str) -> bool:
-        found = self._gateways.objects.get(("default", name), {})
-        conditions = found.get("status", {}).get("conditions", ())
+        result = self._gateways.objects.get(("default", name), {})
+        conditions = result.get("status", {}).get("conditions", ())
         waiting = any("waiting for the data plane" in each["message"] for each in conditions)
         return waiting and ("default", f"{name}-{CLASS}") in self._deployments.objects
 
@@ -202,27 +202,27 @@ class World:
 
 
 def gateway(name: str) -> dict[str, Any]:
-    """Give a Gateway with one listener."""
+    """Return a Gateway with one listener."""
     listeners = [{"name": "http", "port": 80, "protocol": "HTTP"}]
     metadata = {"name": name, "namespace": "default"}
     return {"metadata": metadata, "spec": {"gatewayClassName": CLASS, "listeners": listeners}}
 
 
 def another_listener(sample: int) -> dict[str, Any]:
-    """Give a patch that means another Service."""
+    """Return a patch that adds a listener, which changes the Service."""
     ports = (80, 1000 + sample)
     listeners = [{"name": f"p{port}", "port": port, "protocol": "HTTP"} for port in ports]
     return {"spec": {"listeners": listeners}}
 
 
 def other_labels(sample: int) -> dict[str, Any]:
-    """Give a patch that means a change of everything that was made."""
+    """Return a patch that changes the labels of all owned objects."""
     return {"spec": {"infrastructure": {"labels": {"sample": str(sample)}}}}
 
 
 async def requests(installation: Installation) -> Counter[str]:
-    """Give the requests that the API server has answered, but for watches, by verb."""
-    found: Counter[str] = Counter()
+    """Return the requests that the API server has answered except watches, by verb."""
+    counts: Counter[str] = Counter()
     pair, ca = installation.state.pki.leaf(pki.ADMIN), installation.state.pki.ca().cert
     context = ssl.create_default_context(cafile=str(ca))
     context.load_cert_chain(pair.cert, pair.key)
@@ -237,8 +237,8 @@ async def requests(installation: Installation) -> Counter[str]:
             # What is refused is a kind that this server does not give, asked for now and then.
             asked = labels["resource"] and labels["code"] not in ("403", "404")
             if asked and labels["verb"] != "WATCH":
-                found[labels["verb"]] += int(float(match["value"]))
-    return found
+                counts[labels["verb"]] += int(float(match["value"]))
+    return counts
 
 
 async def measure(sizes: list[int], samples: int, directory: Path) -> None:

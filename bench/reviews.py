@@ -1,4 +1,4 @@
-"""What does a question cost at the reviewer: from memory, and where a cluster must be asked?
+"""Cost of a review at the reviewer: from the cache, and with a request to a cluster.
 
 A cluster that answers every TokenReview at once with a ServiceAccount as Kubernetes describes it,
 and every SubjectAccessReview with yes; a script in Envoy that asks over connections it keeps. Both
@@ -97,7 +97,7 @@ class Script:
         self._reader, self._writer = reader, writer
 
     async def ask(self, request: bytes) -> int:
-        """Give the status of the answer."""
+        """Return the status of the response."""
         self._writer.write(request)
         head = await self._reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
@@ -117,7 +117,7 @@ def token(number: int, last: str = "good") -> bytes:
 
 
 def bad(number: int) -> bytes:
-    """Make one that is nobody's, and ask about it."""
+    """Send a new invalid token to the reviewer."""
     return token(number, "-bad")
 
 
@@ -152,7 +152,7 @@ class Reviewer:
             while True:
                 await asyncio.sleep(0.01)
                 with contextlib.suppress(OSError):
-                    assert await control.ask(self._directory, [self.home]) == ""
+                    assert await control.send_request(self._directory, [self.home]) == ""
                     return
 
     async def script(self) -> Script:

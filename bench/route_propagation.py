@@ -1,4 +1,4 @@
-"""How long does a new HTTPRoute take to reach traffic, and what does it cost?
+"""Time until a new HTTPRoute is in traffic, and its cost.
 
 With N HTTPRoutes there already, one more is created and polled, each time over a new connection,
 until it answers 200. Reported per N: p50 and p99 of that time, every answer that was neither 404
@@ -52,7 +52,7 @@ class Usage:
         self.word, self.state = word, state
 
     def read(self) -> tuple[float, int]:
-        """Give (CPU seconds so far, resident bytes), summed over the part's processes."""
+        """Return CPU seconds so far and resident bytes, summed over the part's processes."""
         seconds, resident = 0.0, 0
         for entry in self.processes():
             with contextlib.suppress(OSError):
@@ -62,21 +62,21 @@ class Usage:
         return seconds, resident
 
     def processes(self) -> list[Path]:
-        """Give the processes of the part, as directories of /proc."""
-        found: list[Path] = []
+        """Return the processes of the part, as directories of /proc."""
+        result: list[Path] = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 command = (entry / "cmdline").read_text().split("\0")
                 told = " ".join(command) + (entry / "environ").read_text(errors="replace")
                 if self.word in command[:8] and str(self.state) in told:
-                    found.append(entry)
+                    result.append(entry)
                 elif self.word == "envoy" and command[0].endswith("/envoy"):
-                    found += [entry] if str(self.state) in told else []
+                    result += [entry] if str(self.state) in told else []
                 elif self.word == "nginx" and self._is_master(command[0]):
                     # NGINX's title overwrites its environment; its workers name no path at all.
                     children = (entry / "task" / entry.name / "children").read_text()
-                    found += [entry, *(Path("/proc") / pid for pid in children.split())]
-        return found
+                    result += [entry, *(Path("/proc") / pid for pid in children.split())]
+        return result
 
     def _is_master(self, title: str) -> bool:
         return title.startswith("nginx: master") and str(self.state) in title

@@ -1,4 +1,4 @@
-"""What does an estate of many namespaces cost while one object after the other changes?
+"""Cost of many namespaces while one object after the other changes.
 
 With 50 namespaces of 100 HTTPRoutes there already, one object changes every 100 ms: a rule, the
 endpoints of a Service, a new route, a route less. Each change is polled over new connections until
@@ -92,8 +92,8 @@ class Estate:
         """Wait until every route is accepted, and served."""
         async with asyncio.timeout(900):
             while True:
-                found = (await self.client.list(resources.HTTP_ROUTES)).items
-                if all(map(routing.accepted, found)):
+                routes = (await self.client.list(resources.HTTP_ROUTES)).items
+                if all(map(routing.accepted, routes)):
                     break
                 await asyncio.sleep(2)
         for name in self.namespaces:
@@ -156,7 +156,7 @@ class Estate:
 
     @contextlib.contextmanager
     def _free(self) -> Iterator[tuple[str, str, int]]:
-        """Give a route, with the number of its Service, that no other change is about.
+        """Yield a route, with the number of its Service, that no other change is about.
 
         Raises TimeoutError when the data plane lags behind with changes of all Services.
         """
@@ -203,28 +203,28 @@ class Estate:
 
 
 def host(namespace: str, name: str) -> str:
-    """Give the hostname of a route."""
+    """Return the hostname of a route."""
     return f"{name}.{namespace}.bench.example"
 
 
 def route(namespace: str, name: str, backend: int) -> Object:
-    """Give a route of the Gateway in another namespace."""
-    made = propagation.route(name, backend)
-    made["metadata"]["namespace"] = namespace
-    made["spec"]["parentRefs"] = [{"name": "bench", "namespace": propagation.NAMESPACE}]
-    made["spec"]["hostnames"] = [host(namespace, name)]
-    return made
+    """Return a route of the Gateway in another namespace."""
+    manifest = propagation.route(name, backend)
+    manifest["metadata"]["namespace"] = namespace
+    manifest["spec"]["parentRefs"] = [{"name": "bench", "namespace": propagation.NAMESPACE}]
+    manifest["spec"]["hostnames"] = [host(namespace, name)]
+    return manifest
 
 
 def gateway(class_name: str) -> Object:
-    """Give a Gateway that takes routes of all namespaces."""
-    made = propagation.gateway(class_name)
-    made["spec"]["listeners"][0]["allowedRoutes"] = {"namespaces": {"from": "All"}}
-    return made
+    """Return a Gateway that accepts routes of all namespaces."""
+    manifest = propagation.gateway(class_name)
+    manifest["spec"]["listeners"][0]["allowedRoutes"] = {"namespaces": {"from": "All"}}
+    return manifest
 
 
 def received(state: Path) -> int:
-    """Give the bytes that the agents have received of the controller, as the kernel counts them."""
+    """Return the bytes that the agents received from the controller, as the kernel counts them."""
     pids = {
         part: {entry.name for entry in propagation.Usage(part, state).processes()}
         for part in ("controller", "agent")
@@ -241,10 +241,10 @@ def received(state: Path) -> int:
 
     ports = {w[3].rpartition(":")[2] for w, line in sockets("-l") if of(line, "controller")}
     return sum(
-        int(found[1])
+        int(match[1])
         for words, line in sockets("-iO")
         if of(line, "agent") and words[4].rpartition(":")[2] in ports
-        if (found := re.search(r"bytes_received:(\d+)", line))
+        if (match := re.search(r"bytes_received:(\d+)", line))
     )
 
 
@@ -312,14 +312,14 @@ async def measure(class_name: str, options: argparse.Namespace) -> tuple[Object,
 
 async def run(options: argparse.Namespace) -> bool:
     """Measure each class; print them side by side; give whether nothing failed."""
-    found, good = {}, True
+    result, good = {}, True
     for class_name in options.classes.split(","):
-        found[class_name], fine = await measure(class_name, options)
+        result[class_name], fine = await measure(class_name, options)
         good &= fine
-        print(f"{class_name}: {found[class_name]}", file=sys.stderr, flush=True)
-    print(f"| | {' | '.join(found)} |\n| --- |{' ---: |' * len(found)}")
-    for row in dict.fromkeys(name for rows in found.values() for name in rows):
-        print(f"| {row} | {' | '.join(rows.get(row, '') for rows in found.values())} |")
+        print(f"{class_name}: {result[class_name]}", file=sys.stderr, flush=True)
+    print(f"| | {' | '.join(result)} |\n| --- |{' ---: |' * len(result)}")
+    for row in dict.fromkeys(name for rows in result.values() for name in rows):
+        print(f"| {row} | {' | '.join(rows.get(row, '') for rows in result.values())} |")
     return good
 
 

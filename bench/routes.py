@@ -1,4 +1,4 @@
-"""What many HTTPRoutes cost: attaching them, changing their rules, and moving their endpoints.
+"""Cost of many HTTPRoutes: attachment, changes of rules, and changes of endpoints.
 
 1. *attach*: N HTTPRoutes are created as fast as the client can; how long after the last create does
    the listener's ``attachedRoutes`` say N and every route ``Accepted``? And how long until 0 after
@@ -82,9 +82,9 @@ class Followed:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow for ever."""
-        found = await self._client.list(self._resource, NAMESPACE)
-        version = found.resource_version
+        """Follow the log until cancelled."""
+        result = await self._client.list(self._resource, NAMESPACE)
+        version = result.resource_version
         while True:
             stream = self._client.watch(self._resource, NAMESPACE, resource_version=version)
             async with contextlib.aclosing(stream) as events:
@@ -107,7 +107,7 @@ class Followed:
 
 
 def accepted(route: Object) -> bool:
-    """Whether a route's newest generation is accepted."""
+    """Return whether a route's newest generation is accepted."""
     return any(
         condition["type"] == "Accepted"
         and condition["status"] == "True"
@@ -118,7 +118,7 @@ def accepted(route: Object) -> bool:
 
 
 def attached(gateways: dict[str, Object]) -> int:
-    """Give what the listener says."""
+    """Return the number of attached routes in the listener's status."""
     listeners = gateways.get("bench", {}).get("status", {}).get("listeners") or [{}]
     return int(listeners[0].get("attachedRoutes", -1))
 
@@ -140,15 +140,15 @@ class Bench:
         await self._session.close()
 
     async def counts(self) -> Counter[str]:
-        """Give the status writes so far, by resource, and the reloads."""
+        """Return the status writes so far, by resource, and the reloads."""
         text = (await self._raw.request("GET", "/metrics")).decode()
-        found = Counter({name: int(float(n)) for name, n in _WRITES.findall(text)})
+        counts = Counter({name: int(float(n)) for name, n in _WRITES.findall(text)})
         url = f"http://{self.address}:{HEALTH_PORT}/metrics"
         async with self._session.get(url) as response:
-            said = re.search(r"agent_reloads_total\S* (\d+)", await response.text())
-        assert said is not None
-        found["reloads"] = int(said[1])
-        return found
+            match = re.search(r"agent_reloads_total\S* (\d+)", await response.text())
+        assert match is not None
+        counts["reloads"] = int(match[1])
+        return counts
 
     async def _all(self, work: Callable[[int], Any]) -> None:
         gate = asyncio.Semaphore(32)
@@ -190,14 +190,14 @@ class Bench:
 
     async def _attached(self, before: Counter[str], started: float, count: int) -> Object:
         done = time.perf_counter()
-        said = await self.gateways.until(lambda found: attached(found) == count, 300)
+        result = await self.gateways.until(lambda found: attached(found) == count, 300)
         routes = await self.routes.until(
             lambda found: len(found) == count and all(map(accepted, found.values())), 300
         )
         await asyncio.sleep(2)
         return {
             "requests took s": round(done - started, 2),
-            "attachedRoutes s after": round(said - done, 2),
+            "attachedRoutes s after": round(result - done, 2),
             "routes s after": round(max(0.0, routes - done), 2),
             **(await self.counts() - before),
         }
@@ -304,7 +304,7 @@ def _shows(version: str) -> Callable[[str, Any], bool]:
 
 
 def percentiles(times: Iterable[float]) -> Object:
-    """Give p50 and p99 in seconds."""
+    """Return p50 and p99 in seconds."""
     ordered = sorted(times)
     last = min(len(ordered) - 1, int(len(ordered) * 0.99))
     return {"p50 s": round(statistics.median(ordered), 3), "p99 s": round(ordered[last], 3)}

@@ -1,4 +1,4 @@
-"""What Gatehouse's NGINX configuration costs beside one that a person would write by hand.
+"""Throughput of Gatehouse's NGINX configuration, compared with a handwritten one.
 
 `make bench-throughput`: wrk (Debian's package) makes the load on the same machine; NGINX has one
 worker, the backend is another NGINX. Each figure is the median of rounds in which the
@@ -73,7 +73,7 @@ export default { choose };
 
 
 def ours(rules: int, *, named: bool = False) -> dict[str, bytes]:
-    """Give the files that Gatehouse writes for a plain route, or for some matches on one path.
+    """Return the files that Gatehouse writes for a plain route, or for some matches on one path.
 
     ``named``: with endpoints that NGINX asks for.
     """
@@ -101,7 +101,7 @@ def ours(rules: int, *, named: bool = False) -> dict[str, bytes]:
 
 
 def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
-    """Give the files of a route whose backend speaks TLS and has one of ``names``."""
+    """Return the files of a route whose TLS backend has a certificate for one of ``names``."""
     tls = ir.BackendTls(SERVER_NAME, "bench", names)
     cluster = ir.Cluster("c-bench", (ir.Endpoint(ADDRESS, BACKEND + 1),), "http", tls)
     route = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-bench"),)))
@@ -119,13 +119,13 @@ def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
 
 
 def guarded(pki: Pki) -> dict[str, bytes]:
-    """Give the files of a plain route whose users log in at a provider."""
-    wanted = Oidc(
+    """Return the files of a plain route whose users log in at a provider."""
+    oidc = Oidc(
         filter="a/users", issuer="https://id.test", metadata_url="https://id.test/config",
         client_id="bench", secret="client", trust="authority", callback="/callback",
     )  # fmt: skip
     route = ir.Route(
-        "a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-bench"),)), authentication=wanted
+        "a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-bench"),)), authentication=oidc
     )
     secrets = {"client": SECRET, "authority": pki.ca().cert.read_bytes()}
     gateway = ir_gateway.Gateway(
@@ -145,7 +145,7 @@ def guarded(pki: Pki) -> dict[str, bytes]:
 
 
 def session(files: dict[str, bytes]) -> str:
-    """Give the cookies of a user who is logged in."""
+    """Return the cookies of a logged-in user."""
     (party,) = msgspec.json.decode(files[authenticating.FILE], type=list[authenticating.Party])
     now = time.time()
     made = Session("alice", now, now + 3600, now + 3600, {}, "sid", "refresh" * 100)
@@ -154,7 +154,7 @@ def session(files: dict[str, bytes]) -> str:
 
 
 def by_hand() -> dict[str, bytes]:
-    """Give a configuration that does the same as ours for a plain route."""
+    """Return a handwritten configuration equivalent to that of Gatehouse for a plain route."""
     text = f"""
     upstream bench {{ server {ADDRESS}:{BACKEND}; keepalive 32; }}
     {HEADERS}
@@ -166,7 +166,7 @@ def by_hand() -> dict[str, bytes]:
 
 
 def by_script(rules: int) -> dict[str, bytes]:
-    """Give a configuration that matches in njs."""
+    """Return a configuration that matches in njs."""
     names = [f"v{n}" for n in range(rules)]
     locations = "".join(f"location @rule{n} {{ proxy_pass http://bench; }}" for n in range(rules))
     text = f"""
@@ -205,7 +205,7 @@ class Nginx:
             (directory / path).write_bytes(content)
         kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         temp = " ".join(f"{kind}_temp_path {directory}/{kind};" for kind in kinds)
-        # Workers of a root master would be nobody, who may not enter the directory.
+        # By default workers of a root master run as "nobody", which cannot enter the directory.
         user = "user root; " if os.geteuid() == 0 else ""
         (directory / "nginx.conf").write_text(
             f"{user}worker_processes 1; daemon off; pid {directory}/pid; "
@@ -232,7 +232,7 @@ class Nginx:
         self._companion = subprocess.Popen(program)
         while control.pid(sockets) is None:
             time.sleep(0.05)
-        if error := asyncio.run(control.ask(sockets, [directory])):
+        if error := asyncio.run(control.send_request(sockets, [directory])):
             sys.exit(error)
 
     def stop(self) -> None:
@@ -244,7 +244,7 @@ class Nginx:
 
 
 def answering(pki: Pki) -> dict[str, bytes]:
-    """Give the backend: in the clear and over TLS, with small answers and those of a megabyte."""
+    """Return the backend: plain text and TLS, with small responses and responses of 1 MB."""
     pki.ensure()
     leaf = Leaf("backend", "backend", dns=(SERVER_NAME, OTHER_NAME), server=True)
     pair = pki.leaf(leaf)
@@ -262,7 +262,7 @@ def answering(pki: Pki) -> dict[str, bytes]:
 
 
 def load(seconds: int, rules: int, path: str, cookie: str) -> tuple[float, float]:
-    """Give requests a second and the 99th percentile in milliseconds; the last rule is hit."""
+    """Return requests per second and the 99th percentile in milliseconds for the last rule."""
     last = f"v{rules - 1}"
     command = ["wrk", "-t1", "-c32", f"-d{seconds}", "--latency", "-H", f"Host: {HOST}"]
     command += ["-H", f"Cookie: {cookie}"] if cookie else []
@@ -282,7 +282,7 @@ def compare(
     variants: dict[str, dict[str, bytes]], rules: int, seconds: int, rounds: int, path: str = "/"
 ) -> None:
     """Let the variants take turns, and print a row of the table for each."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
+    result: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, files in variants.items():
             with tempfile.TemporaryDirectory() as directory:
@@ -290,11 +290,11 @@ def compare(
                 try:
                     cookie = session(files) if authenticating.FILE in files else ""
                     load(1, rules, path, cookie)
-                    found[name].append(load(seconds, rules, path, cookie))
+                    result[name].append(load(seconds, rules, path, cookie))
                 finally:
                     server.stop()
-    base = statistics.median(rate for rate, _ in next(iter(found.values())))
-    for name, results in found.items():
+    base = statistics.median(rate for rate, _ in next(iter(result.values())))
+    for name, results in result.items():
         rate = statistics.median(rate for rate, _ in results)
         tail = statistics.median(tail for _, tail in results)
         print(f"| {name} | {rate:,.0f} | {rate / base:.2f} | {tail:.1f} ms |", flush=True)

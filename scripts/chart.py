@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "gatehouse"
 BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
 OURS = ("gatehouse.dev", "gateway.nginx.org", "proxy.kubegateway.io")
-"""Groups whose definitions nobody else installs."""
+"""API groups whose CRDs only this chart installs."""
 
 RULES = {
     "cluster": permissions.watch_permissions()
@@ -32,7 +32,7 @@ RULES = {
 
 
 def rules() -> dict[str, str]:
-    """Give the files of rules."""
+    """Return the generated files with RBAC rules."""
     return {
         f"rules/{name}.yaml": yaml.safe_dump(
             permissions.rules(found), sort_keys=False, default_flow_style=None, width=100
@@ -42,17 +42,17 @@ def rules() -> dict[str, str]:
 
 
 def definitions() -> dict[str, str]:
-    """Give the files of definitions."""
-    found = {}
+    """Return the generated files with CRDs."""
+    result = {}
     for file in sorted(BUNDLED.glob("*.json")):
-        made = json.loads(file.read_text(encoding="utf-8"))
-        if made["spec"]["group"] in OURS:
-            found[f"crds/{file.stem}.yaml"] = yaml.safe_dump(made, sort_keys=True, width=100)
-    return found
+        document = json.loads(file.read_text(encoding="utf-8"))
+        if document["spec"]["group"] in OURS:
+            result[f"crds/{file.stem}.yaml"] = yaml.safe_dump(document, sort_keys=True, width=100)
+    return result
 
 
 def manifests(helm: str) -> str:
-    """Give everything that the chart makes with its defaults, and the definitions."""
+    """Return all manifests that the chart creates by default, and the CRDs."""
     words = ("template", "gatehouse", str(CHART), "--namespace", "gatehouse-system")
     done = subprocess.run(
         [helm, *words, "--include-crds", "--kube-version", "1.34"],

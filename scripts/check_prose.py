@@ -168,11 +168,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--list", metavar="TEXT", help="List occurrences whose category or path contains TEXT."
     )
     options = parser.parse_args(arguments)
-    found = list(occurrences(options.root))
+    result = list(occurrences(options.root))
     if options.list is not None:
-        _show([o for o in found if options.list in o.category or options.list in o.path])
+        _show([o for o in result if options.list in o.category or options.list in o.path])
         return 0
-    counts = totals(found)
+    counts = totals(result)
     file = options.root / BASELINE
     baseline: dict[str, int] = json.loads(file.read_text()) if file.exists() else counts
     grown = growth(counts, baseline)
@@ -180,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
         file.write_text(json.dumps(lowered(counts, baseline), indent=2, sort_keys=True) + "\n")
     for category, excess in grown.items():
         sys.stderr.write(f"{category}: {counts[category]}, {excess} more than permitted\n")
-        _show([o for o in found if o.category == category][:LISTED_OCCURRENCES])
+        _show([o for o in result if o.category == category][:LISTED_OCCURRENCES])
     if grown:
         sys.stderr.write("see docs/contributing/style.md; all of a category: --list CATEGORY\n")
     return 1 if grown else 0

@@ -281,7 +281,7 @@ GATEWAY_PARAMETERS = {
 
 
 def definitions() -> list[Schema]:
-    """Give all definitions of the group."""
+    """Return all CRDs of the group."""
     return [
         _definition(
             "ExternalLoadBalancer",

@@ -21,7 +21,7 @@ CHANNEL = "experimental"
 
 
 def source() -> Path:
-    """Give the directory of the published definitions, downloading them if need be."""
+    """Return the directory of the published CRDs; download them first if necessary."""
     with tempfile.TemporaryDirectory() as scratch:
         command = ["go", "mod", "download", "-json", f"sigs.k8s.io/gateway-api@v{VERSION}"]
         answer = subprocess.run(command, cwd=scratch, capture_output=True, check=True)

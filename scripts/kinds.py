@@ -67,7 +67,7 @@ Object = dict[str, Any]
 
 
 def module(name: str, version: str) -> Path:
-    """Give the directory of a Go module, downloading it if need be."""
+    """Return the directory of a Go module; download it first if necessary."""
     with tempfile.TemporaryDirectory() as scratch:
         command = ["go", "mod", "download", "-json", f"{name}@v{version}"]
         answer = subprocess.run(command, cwd=scratch, capture_output=True, check=True)
@@ -75,7 +75,7 @@ def module(name: str, version: str) -> Path:
 
 
 def short(name: str) -> str:
-    """Give our name of a type."""
+    """Return the short name of a type."""
     for prefix, replacement in PREFIXES:
         if name.startswith(prefix):
             return replacement + name[len(prefix) :]
@@ -83,19 +83,19 @@ def short(name: str) -> str:
 
 
 def schemas(kubernetes: Path) -> tuple[Object, list[str]]:
-    """Give all OpenAPI types and the names of those that stand for a kind we serve."""
-    found: Object = {}
+    """Return all OpenAPI types and the names of those of served kinds."""
+    result: Object = {}
     roots = list(ALSO)
     for document, kinds in ROOTS.items():
         path = kubernetes / "api" / "openapi-spec" / "v3" / f"{document}_openapi.json"
         types = json.loads(path.read_text())["components"]["schemas"]
-        found |= types
+        result |= types
         version = document.split("__")[-1]
         for kind in kinds.split():
             group = document.split("__")[1].split(".")[0] if "apis" in document else "core"
             ending = f".{group}.{version}.{kind}"
             roots += [name for name in types if name.endswith(ending)]
-    return found, roots
+    return result, roots
 
 
 class Message:
@@ -109,11 +109,11 @@ class Message:
 
 
 def messages() -> tuple[dict[str, Message], set[tuple[str, str]]]:
-    """Give protobuf's messages by our type name, and the (type, field) pairs that are pointers.
+    """Return protobuf's messages by our type name, and the (type, field) pairs that are pointers.
 
     A pointer's zero is a value; any other zero is written always and means nothing.
     """
-    found: dict[str, Message] = {}
+    result: dict[str, Message] = {}
     pointers: set[tuple[str, str]] = set()
     for name, sub in (
         ("k8s.io/api", ""),
@@ -128,7 +128,7 @@ def messages() -> tuple[dict[str, Message], set[tuple[str, str]]]:
                 prefix = "meta." if "meta" in sub else "apiextensions.v1."
             text = re.sub(r"//[^\n]*", "", path.read_text())
             for message in re.finditer(r"message (\w+) \{(.*?)\n\}", text, re.DOTALL):
-                found[prefix + message[1]] = Message(message[2], prefix)
+                result[prefix + message[1]] = Message(message[2], prefix)
             for source in path.parent.glob("types*.go"):
                 structs = re.finditer(
                     r"type (\w+) struct \{(.*?)\n\}", source.read_text(), re.DOTALL
@@ -136,29 +136,29 @@ def messages() -> tuple[dict[str, Message], set[tuple[str, str]]]:
                 for struct in structs:
                     tags = re.findall(r"\n\t\w+\s+\*[\w.]+\s+`[^`]*json:\"([^,\"]+)", struct[2])
                     pointers |= {(prefix + struct[1], field) for field in tags}
-    return found, pointers
+    return result, pointers
 
 
 def numbers_of(
     name: str, known: dict[str, Message], json_names: set[str], depth: int = 2
 ) -> dict[str, str]:
-    """Give the field numbers of a type; ``2.5``: field 5 of the embedded message in field 2."""
+    """Return the field numbers of a type; ``2.5``: field 5 of the embedded message in field 2."""
     message = known.get(name)
     if message is None:
         return {}
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for field, (kind, number) in message.fields.items():
         inner = message.package + kind
         if field not in json_names and inner in known and depth:
             for nested, path in numbers_of(inner, known, json_names, depth - 1).items():
-                found.setdefault(nested, f"{number}.{path}")
+                result.setdefault(nested, f"{number}.{path}")
         else:
-            found[field] = number
-    return found
+            result[field] = number
+    return result
 
 
 def type_of(schema: Object, seen: list[str]) -> str:
-    """Give the type of a field in our notation; types it refers to are added to ``seen``."""
+    """Return the type of a field in the table's notation; add types it refers to to ``seen``."""
     for choice in schema.get("allOf", ()):
         schema = {**schema, **choice}
     if "$ref" in schema:
@@ -180,27 +180,27 @@ def type_of(schema: Object, seen: list[str]) -> str:
 
 
 def proto_name(field: str) -> str:
-    """Give the name that a field of JSON has in protobuf."""
+    """Return the protobuf name of a JSON field."""
     head, *rest = field.split("-")
     return RENAMED.get(field, head + "".join(part[:1].upper() + part[1:] for part in rest))
 
 
 def flags(name: str, schema: Object, required: list[str]) -> list[str]:
-    """Give what else is to be known of a field."""
-    found = ["required"] if name in required else []
+    """Return the remaining flags of a field."""
+    result = ["required"] if name in required else []
     list_type = schema.get("x-kubernetes-list-type")
     if list_type == "map":
-        found.append("map=" + ",".join(schema["x-kubernetes-list-map-keys"]))
+        result.append("map=" + ",".join(schema["x-kubernetes-list-map-keys"]))
     elif list_type == "set" or schema.get("x-kubernetes-map-type") == "atomic":
-        found.append(list_type or "atomic")
+        result.append(list_type or "atomic")
     if "merge" in schema.get("x-kubernetes-patch-strategy", ""):
-        found.append("merge=" + schema.get("x-kubernetes-patch-merge-key", ""))
+        result.append("merge=" + schema.get("x-kubernetes-patch-merge-key", ""))
     if "retainKeys" in schema.get("x-kubernetes-patch-strategy", ""):
-        found.append("retainKeys")
+        result.append("retainKeys")
     default = schema.get("default")
     if default not in (None, {}, "", 0):
-        found.append("default=" + json.dumps(default))
-    return found
+        result.append("default=" + json.dumps(default))
+    return result
 
 
 def main() -> None:

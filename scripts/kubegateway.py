@@ -22,7 +22,7 @@ SECRET = fields("namespace name", namespace=NAME | {"maxLength": 63}, name=NAME)
 
 
 def given(field: str, of: str = "self") -> str:
-    """Give an expression: is there anything in an optional text?"""
+    """Return an expression that checks whether an optional text is non-empty."""
     return f"(has({of}.{field}) && size({of}.{field}) > 0)"
 
 
@@ -137,7 +137,7 @@ POLICY = fields(
 
 
 def subsets(field: str) -> tuple[str, str]:
-    """Give the rule that a subset names servers; the endpoints are listed once, which is cheap."""
+    """Return the rule that a subset names existing servers; one list of the endpoints is cheap."""
     return (
         "[self.servers.map(s, s.endpoint)].all(known, self.dispatchPolicies.all(p, "
         f"!has(p.{field}) || p.{field}.all(u, u in known)))",
@@ -228,7 +228,7 @@ COLUMNS: dict[str, list[Schema]] = {
 
 
 def definition(kind: str, spec: Schema, status: Schema, needed: str, short: str) -> Schema:
-    """Give the definition of a kind."""
+    """Return the CRD of a kind."""
     schema = fields(
         needed,
         apiVersion=STRING,

@@ -27,9 +27,9 @@ from gatehouse.controller import main as controller
 from gatehouse.controller import metrics as controller_metrics
 from gatehouse.controller.load_balancers import metrics as load_balancer_metrics
 from gatehouse.nodeproxy.metrics import NodeMetrics
-from gatehouse.ratelimit.metrics import Measuring as RateLimitMetrics
+from gatehouse.ratelimit.metrics import ServiceMetrics as RateLimitMetrics
 from gatehouse.runtime.prometheus import Sample, families
-from gatehouse.sidecars.reviewer.metrics import Measuring as ReviewerMetrics
+from gatehouse.sidecars.reviewer.metrics import ReviewMetrics as ReviewerMetrics
 
 STATUS_PAGE = """Active connections: 1
 server accepts handled requests

@@ -25,32 +25,32 @@ NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 253}
 
 
 def fields(needed: str = "", /, *rules: tuple[str, str], **properties: Schema) -> Schema:
-    """Give the schema of an object; ``needed`` names the fields that must be there."""
-    found: Schema = {"type": "object", "properties": properties}
+    """Return the schema of an object; ``needed`` names the required fields."""
+    result: Schema = {"type": "object", "properties": properties}
     if needed:
-        found["required"] = needed.split()
+        result["required"] = needed.split()
     if rules:
-        found["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
-    return found
+        result["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
+    return result
 
 
 def checked(rule: str, message: str) -> Schema:
-    """Give a validation rule."""
+    """Return a validation rule."""
     return {"rule": rule, "message": message}
 
 
 def several(items: Schema, *rules: tuple[str, str], least: int = 0, most: int = 0) -> Schema:
-    """Give the schema of a list."""
-    found: Schema = {"type": "array", "items": items}
-    found |= {"minItems": least} if least else {}
-    found |= {"maxItems": most} if most else {}
+    """Return the schema of a list."""
+    result: Schema = {"type": "array", "items": items}
+    result |= {"minItems": least} if least else {}
+    result |= {"maxItems": most} if most else {}
     if rules:
-        found["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
-    return found
+        result["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
+    return result
 
 
 def one_of(*values: str) -> Schema:
-    """Give the schema of one word of several."""
+    """Return the schema of an enum."""
     return {"type": "string", "enum": list(values)}
 
 
@@ -59,7 +59,7 @@ _TRAFFIC = ("Gateway", "HTTPRoute", "GRPCRoute")
 
 
 def targets(*kinds: str, group: str = GATEWAY_API) -> Schema:
-    """Give the schema of ``targetRefs``."""
+    """Return the schema of ``targetRefs``."""
     listed = ", ".join(f"'{kind}'" for kind in kinds)
     return several(
         TARGET,
@@ -75,7 +75,7 @@ def targets(*kinds: str, group: str = GATEWAY_API) -> Schema:
 
 
 def target(*kinds: str) -> Schema:
-    """Give the schema of ``targetRef``."""
+    """Return the schema of ``targetRef``."""
     listed = ", ".join(f"'{kind}'" for kind in kinds)
     return TARGET | {
         "x-kubernetes-validations": [
@@ -208,7 +208,7 @@ WORKLOAD = fields(
         patches=_PATCHES,
     ),
 )
-"""How the data plane of a Gateway is run."""
+"""Schema of the Kubernetes objects of a data plane."""
 
 LOGGING = fields(agentLevel=one_of("debug", "info", "warning", "error"))
 
@@ -429,7 +429,7 @@ SHORT = {
 
 
 def definition(kind: str) -> Schema:
-    """Give the whole definition of a kind."""
+    """Return the CRD of a kind."""
     plural = f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s"
     entries = "controllers" if kind.endswith("Filter") else "ancestors"
     version = "v1alpha2" if kind in ("ObservabilityPolicy", "NginxProxy") else "v1alpha1"

@@ -27,17 +27,17 @@ from gatehouse.standalone.free_ports import free_port
 pytestmark = pytest.mark.process
 
 ISSUER = f"https://{ADDRESS}:1"
-"""Nobody listens there."""
+"""URL of a port without a listener."""
 
 
 def guarded(port: int, authority: Authority, cookie: str = "SESSION") -> FileSet:
     """Return a file set whose NGINX authenticates users with a provider that does not respond."""
-    wanted = Oidc(
+    oidc = Oidc(
         filter="a/users", issuer=ISSUER, metadata_url=ISSUER, client_id="web", secret="client",
         trust="authority", callback="/callback", cookie=cookie,
     )  # fmt: skip
     action = ir.Redirect(path=ir.FullPath("/x"))
-    route = ir.Route("a/b/0/0", ir.Match(), action, authentication=wanted)
+    route = ir.Route("a/b/0/0", ir.Match(), action, authentication=oidc)
     listener = ir_gateway.Listener(port, "HTTP", (ir.VirtualHost("", (route,)),))
     secrets = {"authority": authority.pem, "client": b"secret"}
     gateway = ir_gateway.Gateway(
@@ -68,8 +68,8 @@ def authenticator_pid(directory: Path) -> int | None:
 
 
 def mode(directory: Path, name: str) -> int:
-    (found,) = directory.glob(f"**/current/gatehouse/{name}")
-    return found.stat().st_mode
+    (result,) = directory.glob(f"**/current/gatehouse/{name}")
+    return result.stat().st_mode
 
 
 @pytest.fixture

@@ -82,9 +82,9 @@ class Channel:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_alpn_protocols(["h2"])
         _, writer = await asyncio.open_connection("127.0.0.1", self.plane.port, ssl=context)
-        found: bytes = writer.get_extra_info("ssl_object").getpeercert(True)
+        result: bytes = writer.get_extra_info("ssl_object").getpeercert(True)
         writer.close()
-        return found
+        return result
 
 
 def _replace(source: Path, target: Path) -> None:

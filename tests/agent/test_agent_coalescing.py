@@ -33,9 +33,9 @@ async def test_served_version_is_never_two_applies_behind(
 
     def note(gateway: str) -> None:
         for instance in control_plane.server.report(GATEWAY).instances:
-            found = numbers.get(instance.confirmed)
-            if found is not None and (not confirmed or confirmed[-1][0] != found):
-                confirmed.append((found, newest))
+            result = numbers.get(instance.confirmed)
+            if result is not None and (not confirmed or confirmed[-1][0] != result):
+                confirmed.append((result, newest))
         told(gateway)
 
     environ = control_plane.environment(tmp_path)

@@ -20,8 +20,8 @@ from cryptography import x509
 from agent.test_agent_process import running, spawn, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.authority import Authority
-from fakes.connector_running import Endpoint, echo
 from fakes.https_server import serving
+from fakes.tls_connector_process import Endpoint, echo
 from gatehouse.agent import sidecars, timeouts
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx import main
@@ -130,9 +130,9 @@ async def test_requests_reach_only_backends_with_the_right_name(
             assert await post(port, body) == (200, body)
             await control_plane.programmed(bundle(port, authority, endpoint, name="spiffe://other"))
             assert (await post(port))[0] == 502
-            said = (tmp_path / "run" / "connector.log").read_text()
-            assert "cluster c-app" in said
-            assert "none of the names spiffe://other; it has URI:spiffe://mesh/real" in said
+            text = (tmp_path / "run" / "connector.log").read_text()
+            assert "cluster c-app" in text
+            assert "none of the names spiffe://other; it has URI:spiffe://mesh/real" in text
             pid = connector_pid(tmp_path)
             assert pid is not None
     assert not procfs.is_alive(pid)

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatehouse.agent.channel import Token
-from gatehouse.agent.error_log import ErrorLog, emergencies
+from gatehouse.agent.error_log import ErrorLog, emergency_messages
 from gatehouse.agent.nginx import main_conf, paths
 from gatehouse.agent.nginx.binary import NginxBinary, NginxMissingError, find, probe
 from gatehouse.agent.nginx.coalescing_queue import CoalescingQueue
 from gatehouse.agent.nginx.file_overview import Overviews
-from gatehouse.agent.nginx.manifests import Entry, Manifest, entry_of
+from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry, entry_of
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.options import (
     KEYS,
@@ -38,7 +38,7 @@ REQUIRED = {
 }
 
 
-def entry(path: str, content: bytes, permissions: str = "0644") -> Entry:
+def entry(path: str, content: bytes, permissions: str = "0644") -> ManifestEntry:
     return entry_of(f"/etc/nginx/{path}", base64_sha256(content), len(content), permissions)
 
 
@@ -83,10 +83,14 @@ def test_flags_override_environment_and_environment_overrides_file(tmp_path: Pat
         ({"NGINX_AGENT_ALLOWED_DIRECTORIES": "/etc/nginx,/"}, "allowed_directories"),
         ({"NGINX_AGENT_ALLOWED_DIRECTORIES": "etc/nginx"}, "allowed_directories"),
         ({"NGINX_AGENT_LOG_LEVEL": "loud"}, "log.level"),
-        ({"GATEHOUSE_LOG_FORMAT": "xml"}, "gatehouse.log_format"),
+        (
+            {"GATEHOUSE_LOG_FORMAT": "xml"},
+            "gatehouse.log_format: 'xml' must be auto, text, json or console",
+        ),
         ({"NGINX_AGENT_LABELS": "a=b,c"}, "labels"),
         ({"GATEHOUSE_AGENT_WORKERS": "0"}, "gatehouse.workers"),
         ({"GATEHOUSE_AGENT_RUN_DIR": '/run/"; x'}, "gatehouse.run_dir"),
+        ({"GATEHOUSE_AGENT_STATE_DIR": "/lib/$x"}, "gatehouse.state_dir"),
     ],
 )
 def test_invalid_option_is_named(change: dict[str, str], named: str) -> None:
@@ -146,6 +150,12 @@ def test_files_outside_allowed_directories_are_rejected() -> None:
     assert len(Overviews().read(overview).entries) == 2
     with pytest.raises(UnsafePathError, match=r"/etc/nginx/b/y: not in an allowed directory"):
         Overviews(("/etc/nginx/a", "/usr/share/nginx")).read(overview)
+
+
+@pytest.mark.parametrize("log_format", ["", "auto", "text", "json", "console", "JSON"])
+def test_supported_log_format_is_accepted(log_format: str) -> None:
+    options = options_from_environment(REQUIRED | {"GATEHOUSE_LOG_FORMAT": log_format})
+    assert options.log_format == log_format.lower()
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"two\nlines", "schl\u00fcssel".encode()])
@@ -248,7 +258,7 @@ def test_revision_built_from_spare_equals_new_revision(
             assert not [path for path in spare if path.name in ("k", "s")]
 
 
-def _entries(files: dict[str, bytes]) -> tuple[Entry, ...]:
+def _entries(files: dict[str, bytes]) -> tuple[ManifestEntry, ...]:
     return tuple(
         entry(
             path, content, "0600" if path in ("gatehouse/tls/k", "gatehouse/secrets/s") else "0644"
@@ -345,7 +355,7 @@ def test_error_log_is_read_in_complete_lines_across_truncation(tmp_path: Path) -
     assert (log.position(), log.lines(0)) == (0, ([], 0))
     path.write_text("2026/11/20 22:00:00 [emerg] 7#7: bind() failed\nhalf")
     lines, position = log.lines(0)
-    assert emergencies(lines) == ["bind() failed"]
+    assert emergency_messages(lines) == ["bind() failed"]
     path.write_text("new\n")
     assert log.lines(position) == (["new"], 4)
 

@@ -139,14 +139,14 @@ async def test_published_resources_are_served_when_confirmed(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
-    found = options(
+    agent_options = options(
         plane,
         tmp_path,
         GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS=f"127.0.0.1:{health}",
         POD_NAMESPACE="shop",
         GATEHOUSE_AGENT_GATEWAY="web",
     )
-    async with backend("one") as one, backend("two") as two, running(found):
+    async with backend("one") as one, backend("two") as two, running(agent_options):
         await plane.until(lambda report: bool(report.instances))
         assert (await get(health, path="/readyz"))[0] == 503
         assert (await get(health, path="/livez"))[0] == 200
@@ -174,8 +174,10 @@ async def test_published_resources_are_served_when_confirmed(
 
 async def test_gateway_without_listeners_is_ready(plane: EnvoyControlPlane, tmp_path: Path) -> None:
     health = free_port()
-    found = options(plane, tmp_path, GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS=f"127.0.0.1:{health}")
-    async with running(found):
+    agent_options = options(
+        plane, tmp_path, GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS=f"127.0.0.1:{health}"
+    )
+    async with running(agent_options):
         await plane.until(lambda report: bool(report.instances))
         assert (await get(health, path="/readyz"))[0] == 503
         await plane.served(ResourceSet())
@@ -237,6 +239,24 @@ async def test_rejected_certificate_is_named_and_previous_one_is_served(
         assert "key" in refused.reason.lower()
         assert "BEGIN" not in refused.reason
         assert await fetched() == "two"
+
+
+async def test_rejected_new_certificate_is_named_beside_a_good_one(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port, good, weak = free_port(), free_port(), free_port()
+    cert, key = plane.cert.read_bytes(), plane.key.read_bytes()
+    other = tmp_path / "other"
+    other.mkdir()
+    foreign = write_certificate(other)[1].read_bytes()
+    origins = (Origin("Secret", "shop", "weak"),)
+    async with backend("one") as one, running(options(plane, tmp_path)):
+        await plane.served(website(port, one))
+        listeners = listener("good", good, "http", "good"), listener("weak", weak, "http", "weak")
+        secrets = secret("good", cert, key), secret("weak", cert, foreign, origins=origins)
+        report = await plane.served(website(port, one, *listeners, *secrets))
+        (rejected,) = report.instances[0].rejected
+        assert rejected.origins == origins
 
 
 async def test_requests_succeed_while_control_plane_restarts(
@@ -394,8 +414,8 @@ async def test_shutdown_is_announced_and_loses_no_request(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
-    found = options(plane, tmp_path)
-    async with backend("slow", wait=0.05) as slow, running(found) as stop:
+    agent_options = options(plane, tmp_path)
+    async with backend("slow", wait=0.05) as slow, running(agent_options) as stop:
         await plane.served(website(port, slow))
         async with Traffic(port).running() as traffic:
             await traffic.more()
@@ -413,7 +433,7 @@ async def test_request_longer_than_drain_timeout_is_aborted(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
-    found = options(plane, tmp_path, GATEHOUSE_AGENT_DRAIN_SECONDS="1")
+    agent_options = options(plane, tmp_path, GATEHOUSE_AGENT_DRAIN_SECONDS="1")
     asked_for = asyncio.Event()
 
     async def keep_waiting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -422,7 +442,7 @@ async def test_request_longer_than_drain_timeout_is_aborted(
         writer.close()
 
     async with await asyncio.start_server(keep_waiting, "127.0.0.1", 0) as silent:
-        async with running(found):
+        async with running(agent_options):
             await plane.served(website(port, silent.sockets[0].getsockname()))
             asked = asyncio.create_task(get(port))
             async with asyncio.timeout(10):
@@ -444,3 +464,13 @@ async def test_rejected_token_is_retried_until_accepted(
             plane.token.write_text("good:pod-1")
             report = await plane.until(lambda report: bool(report.instances))
             assert report.instances[0].instance == "pod-1"
+
+
+async def test_agent_sends_token_of_option(plane: EnvoyControlPlane, tmp_path: Path) -> None:
+    token = {
+        "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": "",
+        "NGINX_AGENT_COMMAND_AUTH_TOKEN": "good:pod-1",
+    }
+    async with running(options(plane, tmp_path, **token)):
+        report = await plane.until(lambda report: bool(report.instances))
+    assert report.instances[0].instance == "pod-1"

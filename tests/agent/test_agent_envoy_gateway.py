@@ -41,16 +41,16 @@ async def test_hostnames_are_added_changed_and_removed(tmp_path: Path) -> None:
 
             async def served(*hosts: ir.VirtualHost, **clusters: ir.Endpoint) -> None:
                 made = [ir.Cluster(name, (end,)) for name, end in sorted(clusters.items())]
-                found = generator.generate(gateway(port, hosts, *made))
-                plane.publish(found.resources)
-                await plane.served(found.resources)
+                generated = generator.generate(gateway(port, hosts, *made))
+                plane.publish(generated.resources)
+                await plane.served(generated.resources)
 
             async def asked(host: str) -> str:
                 status, text = await get(port, host)
                 return str(json.loads(text)["service"]) if status == 200 else str(status)
 
-            wide = envoy_serving.host("*.example", envoy_serving.to("one"))
-            exact = envoy_serving.host("a.example", envoy_serving.to("two"))
+            wide = envoy_serving.host("*.example", envoy_serving.route_to("one"))
+            exact = envoy_serving.host("a.example", envoy_serving.route_to("two"))
             await served(wide, one=one)
             assert [await asked(name) for name in ("a.example", "b.test")] == ["one", "404"]
             await served(wide, exact, one=one, two=two)

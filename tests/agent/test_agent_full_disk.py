@@ -14,7 +14,7 @@ from agent.test_agent_endpoints import Backends, forwarding
 from agent.test_agent_killed import assert_tidy, connected
 from agent.test_agent_process import get, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
-from fakes.dying_agent import dying_agent
+from fakes.crashing_agent import dying_agent
 from fakes.load import Load
 from fakes.small_disk import SmallDisk, small_disk
 from gatehouse.dataplane.file_set import File

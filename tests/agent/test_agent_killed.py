@@ -12,7 +12,7 @@ import pytest
 
 from agent.test_agent_process import get, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
-from fakes.dying_agent import DyingAgent, dying_agent
+from fakes.crashing_agent import CrashingAgent, dying_agent
 from fakes.load import Load
 from gatehouse.agent.nginx.apply_steps import Step
 from gatehouse.agent.nginx.revision_store import RevisionStore
@@ -59,7 +59,7 @@ def connected(report: DataPlaneReport) -> bool:
     return bool(report.instances)
 
 
-async def again(plane: ControlPlane, agent: DyingAgent) -> None:
+async def again(plane: ControlPlane, agent: CrashingAgent) -> None:
     """Start the next agent, and wait until it serves the published version."""
     agent.start()
     await plane.until(connected)

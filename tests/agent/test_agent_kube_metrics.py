@@ -74,10 +74,10 @@ envoy_server_live{} 1
 
 
 def test_envoy_statistics_are_converted() -> None:
-    found = kube_metrics.convert(ENVOYS)
-    assert [each for each in found.splitlines() if not each.startswith("#")] == OURS.split("\n")
-    assert "# TYPE gatehouse_kube_request_duration_seconds histogram\n" in found
-    assert "envoy_gatehouse" not in found
+    result = kube_metrics.convert(ENVOYS)
+    assert [each for each in result.splitlines() if not each.startswith("#")] == OURS.split("\n")
+    assert "# TYPE gatehouse_kube_request_duration_seconds histogram\n" in result
+    assert "envoy_gatehouse" not in result
     assert kube_metrics.convert("") == ""
 
 
@@ -113,10 +113,10 @@ async def test_agent_metrics_have_data_plane_labels(
     authority = Authority(tmp_path, "servers")
     trust = ssl.create_default_context(cafile=str(authority.file))
     async with kube_upstream.serving("one", None) as upstream, running(chosen):
-        made = envoy.Generator(envoy.Capabilities()).generate(
+        generated = envoy.Generator(envoy.Capabilities()).generate(
             gateway(authority, port, upstream.port)
         )
-        await plane.served(made.resources)
+        await plane.served(generated.resources)
         async with aiohttp.ClientSession() as http:
 
             async def page() -> str:

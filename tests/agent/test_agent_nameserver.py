@@ -101,13 +101,13 @@ class Worker:
 
 async def test_srv_response_has_ports_and_weights() -> None:
     async with serving(web=TWO) as server:
-        found = await ask(server, "_endpoints._tcp.web.gatehouse.", "SRV")
-        assert servers(found) == [(1, 8081, "[fd00::1]:8081"), (3, 8080, "10.0.0.1:8080")]
-        assert found.answer[0].ttl == 0
+        response = await ask(server, "_endpoints._tcp.web.gatehouse.", "SRV")
+        assert servers(response) == [(1, 8081, "[fd00::1]:8081"), (3, 8080, "10.0.0.1:8080")]
+        assert response.answer[0].ttl == 0
         addresses = [await ask(server, "10.0.0.1:8080.", kind) for kind in ("A", "AAAA")]
         assert [str(row) for row in addresses[0].answer[0]] == ["10.0.0.1"]
         assert addresses[1].answer == []
-        six = next(row.target for row in found.answer[0] if row.port == 8081)
+        six = next(row.target for row in response.answer[0] if row.port == 8081)
         assert str((await ask(server, six, "AAAA")).answer[0][0]) == "fd00::1"
         assert (await ask(server, six, "A")).answer == []
 
@@ -199,16 +199,16 @@ async def test_large_response_is_fetched_over_tcp() -> None:
     many = tuple(Endpoint(f"10.0.{n // 250}.{n % 250 + 1}", 8080) for n in range(700))
     async with serving(web=many) as server:
         query = dns.message.make_query("_endpoints._tcp.web.gatehouse.", "SRV")
-        found = await dns.asyncquery.udp(query, nameserver.HOST, timeout=5, port=server.port)
-        assert found.flags & dns.flags.TC
+        result = await dns.asyncquery.udp(query, nameserver.HOST, timeout=5, port=server.port)
+        assert result.flags & dns.flags.TC
         whole = await dns.asyncquery.tcp(query, nameserver.HOST, timeout=5, port=server.port)
         assert len(servers(whole)) == 700
 
 
 async def test_upstream_without_endpoints_is_nxdomain() -> None:
     async with serving(web=()) as server:
-        found = await ask(server, "_endpoints._tcp.web.gatehouse.", "SRV")
-        assert found.rcode() == dns.rcode.NXDOMAIN
+        response = await ask(server, "_endpoints._tcp.web.gatehouse.", "SRV")
+        assert response.rcode() == dns.rcode.NXDOMAIN
         server.publish({})
         assert server.published() == {}
 

@@ -12,7 +12,7 @@ import pytest
 
 from agent.test_agent_process import get, master_pid, running
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
-from fakes.cutting_proxy import CuttingProxy, cutting_proxy
+from fakes.faulty_proxy import FaultyProxy, cutting_proxy
 from fakes.load import Load
 from gatehouse.agent.nginx import main
 from gatehouse.dataplane.delivery import DataPlaneReport
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture
-async def network(control_plane: ControlPlane) -> AsyncIterator[CuttingProxy]:
+async def network(control_plane: ControlPlane) -> AsyncIterator[FaultyProxy]:
     async with cutting_proxy(control_plane.port) as made:
         yield made
 
@@ -32,20 +32,20 @@ async def network(control_plane: ControlPlane) -> AsyncIterator[CuttingProxy]:
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Return the number of requests for each file by path."""
-    asked: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     find = Fleet.find
 
     def counting(self: Fleet, identity: Any, digest: str) -> File | None:
-        found = find(self, identity, digest)
-        if found is not None:
-            asked[found.path] += 1
-        return found
+        result = find(self, identity, digest)
+        if result is not None:
+            counts[result.path] += 1
+        return result
 
     monkeypatch.setattr(Fleet, "find", counting)
-    return asked
+    return counts
 
 
-def options(plane: ControlPlane, network: CuttingProxy, directory: Path) -> main.Options:
+def options(plane: ControlPlane, network: FaultyProxy, directory: Path) -> main.Options:
     port = {"NGINX_AGENT_COMMAND_SERVER_PORT": str(network.port)}
     return main.options_from_environment(plane.environment(directory) | port)
 
@@ -64,7 +64,7 @@ def connected(report: DataPlaneReport) -> bool:
 @pytest.mark.parametrize("sizes", [[30_000] * 40, [3 << 20]], ids=["GetFile", "GetFileStream"])
 async def test_fetch_continues_after_connection_is_cut(
     control_plane: ControlPlane,
-    network: CuttingProxy,
+    network: FaultyProxy,
     fetched: Counter[str],
     tmp_path: Path,
     sizes: list[int],
@@ -91,7 +91,7 @@ async def test_fetch_continues_after_connection_is_cut(
 
 
 async def test_fetch_continues_after_control_plane_outage(
-    control_plane: ControlPlane, network: CuttingProxy, fetched: Counter[str], tmp_path: Path
+    control_plane: ControlPlane, network: FaultyProxy, fetched: Counter[str], tmp_path: Path
 ) -> None:
     port, files = free_port(), noise([30_000] * 40)
     async with running(options(control_plane, network, tmp_path)):
@@ -116,7 +116,7 @@ async def test_fetch_continues_after_control_plane_outage(
 
 
 async def test_newest_version_follows_a_slow_apply(
-    control_plane: ControlPlane, network: CuttingProxy, tmp_path: Path
+    control_plane: ControlPlane, network: FaultyProxy, tmp_path: Path
 ) -> None:
     port = free_port()
     reports: list[FileSet] = []

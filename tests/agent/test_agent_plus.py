@@ -15,7 +15,13 @@ from agent.test_agent_endpoints import Backends, Load, connected
 from agent.test_agent_process import get, master_pid, running, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.nginx_plus import Fault
-from fakes.plus_running import FakeProgram, figure, forwarding, streaming, unreloaded
+from fakes.nginx_plus_agent import (
+    FakeProgram,
+    assert_no_reload,
+    forwarding,
+    metric_value,
+    streaming,
+)
 from gatehouse.agent.nginx import apply, main
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
@@ -41,7 +47,7 @@ async def test_endpoints_change_by_api_without_reload(
         await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
         assert await get(port) == (200, "0")
         assert plus.calls() == []
-        async with unreloaded(health), Load(port) as load:
+        async with assert_no_reload(health), Load(port) as load:
             for pair in ((0, 1), (1, 2), (2,)):
                 await control_plane.programmed(forwarding(port, (backends.endpoints(*pair), 1)))
                 await load.settles({str(each) for each in pair})
@@ -52,11 +58,11 @@ async def test_endpoints_change_by_api_without_reload(
         ]  # fmt: skip
         state = (tmp_path / "root" / "state" / "c-0.conf").read_text()
         assert state == f"server {backends.addresses[2]}:{backends.port} max_fails=0;\n"
-        assert await figure(health, "gatehouse_agent_endpoint_updates_total") == 3
+        assert await metric_value(health, "gatehouse_agent_endpoint_updates_total") == 3
         labels = {"upstream": "c-0", "server": f"{backends.addresses[2]}:{backends.port}"}
-        assert await figure(health, "nginx_plus_http_upstream_server_up", **labels) == 1
+        assert await metric_value(health, "nginx_plus_http_upstream_server_up", **labels) == 1
         zone = f"_:{port}"
-        assert await figure(health, "nginx_plus_http_server_requests_total", zone=zone) == 0
+        assert await metric_value(health, "nginx_plus_http_server_requests_total", zone=zone) == 0
 
 
 async def test_new_upstream_is_served_from_first_request(
@@ -86,13 +92,13 @@ async def test_weights_and_streams_change_by_api(
         await connected(control_plane)
         first = (backends.endpoints(0), 3)
         await control_plane.programmed(forwarding(port, first, (backends.endpoints(1), 1)))
-        async with unreloaded(health):
+        async with assert_no_reload(health):
             await control_plane.programmed(forwarding(port, first, (backends.endpoints(1, 2), 1)))
         answers = [(await get(port))[1] for _ in range(16)]
         assert sorted(answers) == sorted("0" * 12 + "11" + "22")
         await control_plane.programmed(streaming(port, backends.endpoints(0)))
         assert await get(port) == (200, "0")
-        async with unreloaded(health):
+        async with assert_no_reload(health):
             await control_plane.programmed(streaming(port, backends.endpoints(1)))
         assert await get(port) == (200, "1")
         assert await plus.servers("raw", "stream") == [f"{backends.addresses[1]}:{backends.port}"]
@@ -151,7 +157,7 @@ async def test_api_failure_is_reported_and_retried(
         await connected(control_plane)
         good = forwarding(port, (backends.endpoints(0), 1))
         await control_plane.programmed(good)
-        async with unreloaded(health):
+        async with assert_no_reload(health):
             plus.fail(Fault("POST", status=500, text="no memory", times=-1))
             control_plane.server.publish(GATEWAY, forwarding(port, (backends.endpoints(1), 1)))
             report = await control_plane.until(lambda report: bool(report.error), 60)
@@ -255,7 +261,7 @@ async def test_key_value_zones_are_synchronized(
         pairs = await plus.ask("GET", "/http/keyvals/split")
         assert pairs == {"a.example": "50", "b.example": "10"}
         await plus.ask("POST", "/http/keyvals/split", {"stranger": "1"})
-        async with unreloaded(health):
+        async with assert_no_reload(health):
             await hold('{"a.example":"95","c.example":"1"}')
         pairs = await plus.ask("GET", "/http/keyvals/split")
         assert pairs == {"a.example": "95", "c.example": "1"}

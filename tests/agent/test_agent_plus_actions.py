@@ -14,7 +14,7 @@ from agent.test_agent_endpoints import Backends, connected
 from agent.test_agent_process import get, running
 from fakes.agent_control_plane import GATEWAY, ControlPlane
 from fakes.nginx_plus import Fault
-from fakes.plus_running import FakeProgram, forwarding, unreloaded
+from fakes.nginx_plus_agent import FakeProgram, assert_no_reload, forwarding
 from gatehouse.agent.nginx import instance_info
 from gatehouse.compiler.backends import nginx
 from gatehouse.dataplane.file_set import FileSet
@@ -51,7 +51,7 @@ async def test_version_is_confirmed_after_files_and_actions(
         await control_plane.programmed(forwarding(port, first, second, capabilities=CAPABILITIES))
         assert {(await get(port))[1] for _ in range(4)} == {"0", "1"}
         assert not (tmp_path / "root" / "current" / "gatehouse" / "endpoints").exists()
-        async with unreloaded(health):
+        async with assert_no_reload(health):
             second = (backends.endpoints(1, 2), 1)
             await control_plane.programmed(
                 forwarding(port, first, second, capabilities=CAPABILITIES)

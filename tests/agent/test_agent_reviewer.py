@@ -15,7 +15,7 @@ import pytest
 
 from agent.test_agent_envoy import envoys, options, running, until
 from fakes.envoy_running import EnvoyControlPlane, backend, website
-from fakes.reviewer_running import Upstream, review
+from fakes.reviewer_process import Upstream, review
 from gatehouse.agent import timeouts
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.runtime import procfs

@@ -143,8 +143,8 @@ async def test_foreign_files_in_agent_directories_stay(
 
 def inner(process: subprocess.Popen[bytes]) -> int:
     """Return the agent process that `unshare` runs as PID 1 of a namespace."""
-    (found,) = procfs.children(process.pid)
-    return found
+    (result,) = procfs.children(process.pid)
+    return result
 
 
 async def test_request_longer_than_drain_timeout_is_aborted(
@@ -248,14 +248,14 @@ async def test_every_metric_has_data_plane_labels(
     async def samples() -> dict[str, list[tuple[dict[str, str], float]]]:
         status, text = await get(health, "/metrics")
         assert status == 200
-        found: dict[str, list[tuple[dict[str, str], float]]] = {}
+        result: dict[str, list[tuple[dict[str, str], float]]] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 labels = dict(sample.labels)
                 own = [labels.pop(name) for name in ("namespace", "pod", "gateway")]
                 assert own == ["shop", "pod-1", "web"], sample
-                found.setdefault(sample.name, []).append((labels, sample.value))
-        return found
+                result.setdefault(sample.name, []).append((labels, sample.value))
+        return result
 
     async with agent(environ, tmp_path / "log"):
         await control_plane.until(lambda report: bool(report.instances))
@@ -265,30 +265,30 @@ async def test_every_metric_has_data_plane_labels(
             GATEWAY, FileSet([File.make("gatehouse/http.conf", "no_such_directive on;\n")])
         )
         await control_plane.until(lambda report: bool(report.error))
-        found = await samples()
-        assert found["gatehouse_agent_control_plane_connected"] == [({}, 1)]
-        assert found["gatehouse_agent_ready"] == [({}, 1)]
-        assert found["nginx_up"] == [({}, 1)]
-        assert found["gatehouse_agent_configuration_info"] == [({"version": wanted.version}, 1)]
-        assert found["gatehouse_agent_apply_failures_total"][0][1] >= 1
+        result = await samples()
+        assert result["gatehouse_agent_control_plane_connected"] == [({}, 1)]
+        assert result["gatehouse_agent_ready"] == [({}, 1)]
+        assert result["nginx_up"] == [({}, 1)]
+        assert result["gatehouse_agent_configuration_info"] == [({"version": wanted.version}, 1)]
+        assert result["gatehouse_agent_apply_failures_total"][0][1] >= 1
         assert (
-            found["gatehouse_agent_applies_total"][0][1]
-            == found["gatehouse_agent_apply_failures_total"][0][1] + 1
+            result["gatehouse_agent_applies_total"][0][1]
+            == result["gatehouse_agent_apply_failures_total"][0][1] + 1
         )
-        assert found["gatehouse_agent_reloads_total"] == [({}, 1)]
+        assert result["gatehouse_agent_reloads_total"] == [({}, 1)]
         counts = {
             labels["step"]: value
-            for labels, value in found["gatehouse_agent_apply_duration_seconds_count"]
+            for labels, value in result["gatehouse_agent_apply_duration_seconds_count"]
         }
         assert counts["fetch"] >= 2
         assert counts["test"] >= 1
         assert (counts["reload"], counts["confirm"]) == (1, 1)
         sums = {
             labels["step"]: value
-            for labels, value in found["gatehouse_agent_apply_duration_seconds_sum"]
+            for labels, value in result["gatehouse_agent_apply_duration_seconds_sum"]
         }
         assert all(0 < sums[step] < 60 for step in ("fetch", "test", "reload", "confirm"))
-        up = {labels["sidecar"]: value for labels, value in found["gatehouse_agent_sidecar_up"]}
+        up = {labels["sidecar"]: value for labels, value in result["gatehouse_agent_sidecar_up"]}
         assert up == {"connector": 0, "authenticator": 0}
         assert (await get(health, "/"))[0] == 404
 
@@ -299,12 +299,12 @@ def _with_status() -> str:
     Empty if there is none.
     """
     for name in (os.environ.get("GATEHOUSE_TEST_NGINX", ""), "nginx"):
-        found = shutil.which(name) if name else None
-        if found is None:
+        path = shutil.which(name) if name else None
+        if path is None:
             continue
-        said = subprocess.run([found, "-V"], capture_output=True, text=True, check=False)
-        if "http_stub_status_module" in said.stderr:
-            return found
+        result = subprocess.run([path, "-V"], capture_output=True, text=True, check=False)
+        if "http_stub_status_module" in result.stderr:
+            return path
     return ""
 
 

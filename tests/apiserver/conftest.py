@@ -14,12 +14,12 @@ from gatehouse.standalone.state_directory import State
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    made = Server(State(tmp_path / "state"))
-    async with made.running():
-        yield made
+    api_server = Server(State(tmp_path / "state"))
+    async with api_server.running():
+        yield api_server
 
 
 @pytest.fixture
 async def client(server: Server) -> AsyncIterator[kube.Client]:
-    async with server.client() as found:
-        yield found
+    async with server.client() as result:
+        yield result

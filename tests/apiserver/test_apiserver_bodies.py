@@ -286,8 +286,8 @@ async def test_hostile_bodies_of_a_user_without_rights(tmp_path: Path) -> None:
         server.raw() as other,
         answered_meanwhile(other),
     ):
-        found = await asyncio.gather(*(post(http, REVIEWS, bomb, YAML) for bomb in bombs * 4))
-    assert {code for code, _ in found} == {400}
+        results = await asyncio.gather(*(post(http, REVIEWS, bomb, YAML) for bomb in bombs * 4))
+    assert {code for code, _ in results} == {400}
 
 
 def test_the_bombs_are_bombs() -> None:

@@ -70,9 +70,9 @@ async def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     server = ApiServer(tmp_path / "a", "--encryption-key-file", str(keys))
     backup = tmp_path / "backup"
     async with running(server) as client:
-        made = await client.create(resources.SECRETS, secret("s"))
-        said = done("backup", "--storage", server.storage, "--to", str(backup))
-        assert "objects of revision" in said
+        created = await client.create(resources.SECRETS, secret("s"))
+        rejection = done("backup", "--storage", server.storage, "--to", str(backup))
+        assert "objects of revision" in rejection
         await client.create(resources.SECRETS, secret("later"))
     # Secrets are encrypted in the backup as they were in the storage.
     assert b"hunter2" not in backup.read_bytes()
@@ -81,32 +81,32 @@ async def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     other = ApiServer(tmp_path / "b", "--encryption-key-file", str(keys))
     done("restore", "--storage", other.storage, "--from", str(backup))
     async with running(other) as client:
-        found = await client.get(resources.SECRETS, "s", "default")
-        assert found["data"] == {"password": "aHVudGVyMg=="}
-        assert found["metadata"]["uid"] == made["metadata"]["uid"]
+        restored = await client.get(resources.SECRETS, "s", "default")
+        assert restored["data"] == {"password": "aHVudGVyMg=="}
+        assert restored["metadata"]["uid"] == created["metadata"]["uid"]
         with pytest.raises(kube.NotFound):
             await client.get(resources.SECRETS, "later", "default")
         # Watchers of the old server have to list again: revisions continue far ahead.
         changed = await client.create(resources.SECRETS, secret("new"))
         assert int(changed["metadata"]["resourceVersion"]) > int(
-            made["metadata"]["resourceVersion"]
+            created["metadata"]["resourceVersion"]
         )
-    said = refused("restore", "--storage", other.storage, "--from", str(backup))
-    assert "not empty" in said
+    rejection = refused("restore", "--storage", other.storage, "--from", str(backup))
+    assert "not empty" in rejection
 
 
 @pytest.mark.long
 async def test_objects_move_from_sqlite_to_etcd(tmp_path: Path, etcd: Etcd) -> None:
     server = ApiServer(tmp_path / "a")
     async with running(server) as client:
-        made = await client.create(resources.SECRETS, secret("s"))
+        created = await client.create(resources.SECRETS, secret("s"))
         token, _ = await client.create_token("default", "default", [], 600)
     target = f"etcd://{etcd.address}/gatehouse"
     assert "objects copied" in done("migrate", "--from", server.storage, "--to", target)
     moved = ApiServer(tmp_path / "a", storage=target)
     async with running(moved) as client:
         found = await client.get(resources.SECRETS, "s", "default")
-        assert found["metadata"]["uid"] == made["metadata"]["uid"]
+        assert found["metadata"]["uid"] == created["metadata"]["uid"]
         # Signing keys are migrated too: earlier tokens stay valid.
         assert (await client.review_token(token, [])).authenticated
     assert "not empty" in refused("migrate", "--from", server.storage, "--to", target)
@@ -121,8 +121,8 @@ async def test_patches_of_one_object_at_once_all_succeed(tmp_path: Path, etcd: E
         await asyncio.gather(
             *(client.patch(resources.CONFIG_MAPS, "c", each, "default") for each in changes)
         )
-        found = await client.get(resources.CONFIG_MAPS, "c", "default")
-        assert len(found["data"]) == 50
+        result = await client.get(resources.CONFIG_MAPS, "c", "default")
+        assert len(result["data"]) == 50
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,16 @@ async def test_patches_of_one_object_at_once_all_succeed(tmp_path: Path, etcd: E
 def test_failed_command_prints_reason(
     tmp_path: Path, words: tuple[str, ...], expected: str
 ) -> None:
-    said = refused(*(word.format(tmp_path) for word in words))
-    assert expected.format(tmp_path) in said
+    rejection = refused(*(word.format(tmp_path) for word in words))
+    assert expected.format(tmp_path) in rejection
 
 
 def test_invalid_backup_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(os.urandom(100))
-    said = refused("restore", "--storage", str(tmp_path / "new"), "--from", str(tmp_path / "b"))
-    assert str(tmp_path / "b") in said
+    rejection = refused(
+        "restore", "--storage", str(tmp_path / "new"), "--from", str(tmp_path / "b")
+    )
+    assert str(tmp_path / "b") in rejection
 
 
 def test_a_running_database_is_not_restored_into(tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_a_running_database_is_not_restored_into(tmp_path: Path) -> None:
     try:
         backup = tmp_path / "backup"
         done("backup", "--storage", server.storage, "--to", str(backup))
-        said = refused("restore", "--storage", server.storage, "--from", str(backup))
-        assert server.storage in said
+        rejection = refused("restore", "--storage", server.storage, "--from", str(backup))
+        assert server.storage in rejection
     finally:
         server.stop()

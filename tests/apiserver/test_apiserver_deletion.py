@@ -18,9 +18,9 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 
 async def test_object_stays_until_finalizers_are_removed(client: kube.Client) -> None:
-    made = config_map("c")
-    made["metadata"]["finalizers"] = ["example.org/hold"]
-    await client.create(resources.CONFIG_MAPS, made)
+    manifest = config_map("c")
+    manifest["metadata"]["finalizers"] = ["example.org/hold"]
+    await client.create(resources.CONFIG_MAPS, manifest)
     await client.delete(resources.CONFIG_MAPS, "c", "default")
     held = await client.get(resources.CONFIG_MAPS, "c", "default")
     assert held["metadata"]["deletionTimestamp"]

@@ -22,13 +22,13 @@ async def _counts(client: kube.Client) -> tuple[int, int]:
 
 
 async def _until(client: kube.Client, wanted: tuple[int, int]) -> None:
-    found = (-1, -1)
+    result = (-1, -1)
     try:
         async with asyncio.timeout(10):
-            while (found := await _counts(client)) != wanted:
+            while (result := await _counts(client)) != wanted:
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise AssertionError(f"services and slices: {found}, not {wanted}") from None
+        raise AssertionError(f"services and slices: {result}, not {wanted}") from None
 
 
 async def test_services_that_are_deleted_in_the_foreground_go(client: kube.Client) -> None:

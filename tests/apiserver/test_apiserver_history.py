@@ -106,9 +106,11 @@ class World:
             try:
                 async with self.session.get(PATH) as response:
                     if response.status == 200:
-                        found = await response.json()
-                        marks = {i["metadata"]["name"]: i["data"]["mark"] for i in found["items"]}
-                        return int(found["metadata"]["resourceVersion"]), marks
+                        document = await response.json()
+                        marks = {
+                            i["metadata"]["name"]: i["data"]["mark"] for i in document["items"]
+                        }
+                        return int(document["metadata"]["resourceVersion"]), marks
             except (aiohttp.ClientError, OSError):
                 pass
             await asyncio.sleep(0.1)
@@ -145,10 +147,10 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ApiServer
         etcd = Etcd(tmp_path / "etcd")
         etcd.start()
         storage = f"etcd://{etcd.address}/{os.urandom(4).hex()}"
-    found = ApiServer(tmp_path / "s", storage=storage)
-    found.start()
-    yield found
-    found.stop()
+    result = ApiServer(tmp_path / "s", storage=storage)
+    result.start()
+    yield result
+    result.stop()
     if etcd is not None:
         etcd.stop()
 

@@ -50,8 +50,8 @@ def with_certificate(
 async def test_a_certificate_names_user_and_groups(server: Server, tmp_path: Path) -> None:
     leaf = pki.Leaf("c", "alice", organizations=("readers", "writers"))
     async with with_certificate(server, tmp_path, leaf) as http:
-        found = await whoami(http)
-        assert found == {
+        user = await whoami(http)
+        assert user == {
             "username": "alice",
             "groups": ["readers", "writers", "system:authenticated"],
         }
@@ -96,9 +96,9 @@ async def test_a_file_of_tokens(tmp_path: Path) -> None:
     server = Server(State(tmp_path / "s"), token_file=file)
     async with server.running():
         async with server.raw(Authorization="Bearer secret-1") as http:
-            found = await whoami(http)
-            assert (found["username"], found["uid"]) == ("bob", "42")
-            assert found["groups"] == ["system:masters", "dev", "system:authenticated"]
+            user = await whoami(http)
+            assert (user["username"], user["uid"]) == ("bob", "42")
+            assert user["groups"] == ["system:masters", "dev", "system:authenticated"]
         async with server.raw(Authorization="Bearer secret-2") as http:
             assert await code(http, "/api/v1/pods") == 403
         async with server.raw(Authorization="Bearer secret-3") as http:
@@ -150,11 +150,11 @@ async def test_bootstrap_tokens(
     async with server.raw(Authorization="Bearer abcdef.0123456789abcdef") as http:
         assert await code(http, "/api/v1/pods") == status
         if status == 403:
-            found = await whoami(http)
-            assert found["username"] == "system:bootstrap:abcdef"
+            user = await whoami(http)
+            assert user["username"] == "system:bootstrap:abcdef"
             # Groups outside of system:bootstrappers are ignored.
             groups = ["system:bootstrappers", "system:bootstrappers:nodes", "system:authenticated"]
-            assert found["groups"] == groups
+            assert user["groups"] == groups
 
 
 async def allow(server: Server, user: str, rule: dict[str, Any]) -> None:
@@ -179,8 +179,8 @@ async def test_impersonation(server: Server, client: kube.Client) -> None:
             "Impersonate-Uid": "7",
             "Impersonate-Extra-Acme.com%2fScope": "view",
         }
-        found = await whoami(http, **asked)
-        assert found == {
+        user = await whoami(http, **asked)
+        assert user == {
             "username": "carol",
             "uid": "7",
             "groups": ["dev", "system:authenticated"],
@@ -234,7 +234,9 @@ async def test_reader_of_one_object_may_list_and_watch_it(server: Server, tmp_pa
         assert await code(http, f"{path}?fieldSelector=metadata.name!%3Dmine") == 403
 
 
-async def test_tokens_can_be_verified_by_anybody(server: Server, client: kube.Client) -> None:
+async def test_service_account_token_verifies_with_published_keys(
+    server: Server, client: kube.Client
+) -> None:
     account = {"metadata": {"name": "robot", "namespace": "default"}}
     await client.create(resources.SERVICE_ACCOUNTS, account)
     token, _ = await client.create_token("default", "robot", ["shop"], 1200)

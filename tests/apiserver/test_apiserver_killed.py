@@ -29,7 +29,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 @pytest.mark.process
 async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
     state = State(tmp_path / "state")
-    made = Server(state)
+    server = Server(state)
     chosen = state.addresses("127.0.0.1:0", "127.0.0.1:0")
     state.write_kubeconfigs(f"https://{chosen.api}")
     pair = state.pki.leaf(pki.APISERVER)
@@ -54,10 +54,10 @@ async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
     for life in range(3):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
         try:
-            async with made.client() as client:
+            async with server.client() as client:
                 await _until_answered(client)
-                found = await client.list(resources.CONFIG_MAPS, "default")
-                assert set(acknowledged) <= {item["metadata"]["name"] for item in found.items}
+                config_maps = await client.list(resources.CONFIG_MAPS, "default")
+                assert set(acknowledged) <= {item["metadata"]["name"] for item in config_maps.items}
                 killer = asyncio.get_running_loop().call_later(
                     0.2 + 0.1 * life, os.kill, process.pid, signal.SIGKILL
                 )
@@ -83,12 +83,12 @@ async def _until_answered(client: kube.Client) -> None:
 
 
 async def test_watches_are_resumed_by_the_next_process(tmp_path: Path) -> None:
-    made = Server(State(tmp_path / "state"))
-    async with made.running(), made.client() as client:
+    server = Server(State(tmp_path / "state"))
+    async with server.running(), server.client() as client:
         start = (await client.list(resources.CONFIG_MAPS)).resource_version
         await client.create(resources.CONFIG_MAPS, config_map("before"))
-    async with made.running():
-        configuration = from_kubeconfig(made.state.kubeconfig)
+    async with server.running():
+        configuration = from_kubeconfig(server.state.kubeconfig)
         async with kube.Client(configuration) as client:
             await client.create(resources.CONFIG_MAPS, config_map("after"))
             seen = []

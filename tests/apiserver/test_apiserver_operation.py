@@ -52,8 +52,8 @@ async def test_health_names_its_checks(server: Server, monkeypatch: pytest.Monke
         async with http.get("/readyz/nothing") as response:
             assert response.status == 404
         async with http.get("/version") as response:
-            found = await response.json()
-            assert (found["major"], "+gatehouse." in found["gitVersion"]) == ("1", True)
+            document = await response.json()
+            assert (document["major"], "+gatehouse." in document["gitVersion"]) == ("1", True)
 
 
 async def test_a_storage_that_fails_makes_it_unready_and_not_dead(
@@ -234,8 +234,8 @@ async def test_a_list_goes_on_from_a_page_that_was_forgotten(
         following["continue"] = status["metadata"]["continue"]
         async with http.get(MAPS, params=following) as response:
             # The newest state, starting where the page ended.
-            found = [item["metadata"]["name"] for item in (await response.json())["items"]]
-            assert found == ["m3", "n"]
+            result = [item["metadata"]["name"] for item in (await response.json())["items"]]
+            assert result == ["m3", "n"]
 
 
 async def test_the_time_of_a_write_is_limited(

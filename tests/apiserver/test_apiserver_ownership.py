@@ -14,10 +14,10 @@ Object = dict[str, Any]
 
 
 def deployment(*containers: Object, **spec: Any) -> Object:
-    found: Object = {"metadata": {"name": "d", "namespace": "default"}, "spec": dict(spec)}
+    result: Object = {"metadata": {"name": "d", "namespace": "default"}, "spec": dict(spec)}
     if containers:
-        found["spec"]["template"] = {"spec": {"containers": list(containers)}}
-    return found
+        result["spec"]["template"] = {"spec": {"containers": list(containers)}}
+    return result
 
 
 def apply(live: Object | None, applied: Object, manager: str, *, force: bool = False) -> Object:
@@ -27,11 +27,11 @@ def apply(live: Object | None, applied: Object, manager: str, *, force: bool = F
 
 
 def update(before: Object, after: Object, manager: str, subresource: str = "") -> Object:
-    found = fields.update(
+    result = fields.update(
         before, after, SCHEMA, manager=manager, api_version="apps/v1", now="now",
         subresource=subresource,
     )  # fmt: skip
-    return {**after, "metadata": {**after["metadata"], "managedFields": found}}
+    return {**after, "metadata": {**after["metadata"], "managedFields": result}}
 
 
 def owned(obj: Object, manager: str) -> Any:

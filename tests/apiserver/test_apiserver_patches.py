@@ -161,17 +161,17 @@ def test_strategic_merge_patch_of_a_deployment(current: Any, patch: Any, expecte
     schema = SCHEMAS["Deployment"]
     whole = {**schema, "properties": {**schema["properties"], "metadata": strategic.METADATA}}
     before = repr(current)
-    found = strategic.merge(current, patch, whole)
-    found["spec" if "spec" in expected else "metadata"].pop("$setElementOrder/containers", None)
-    assert found == expected
+    merged = strategic.merge(current, patch, whole)
+    merged["spec" if "spec" in expected else "metadata"].pop("$setElementOrder/containers", None)
+    assert merged == expected
     assert repr(current) == before
 
 
 def test_a_service_port_is_found_by_its_number() -> None:
     current = {"spec": {"ports": [{"port": 80, "name": "http"}, {"port": 443, "name": "https"}]}}
     patch = {"spec": {"ports": [{"port": 443, "targetPort": 8443}]}}
-    found = strategic.merge(current, patch, SCHEMAS["Service"])
-    assert found["spec"]["ports"][1] == {"port": 443, "name": "https", "targetPort": 8443}
+    merged = strategic.merge(current, patch, SCHEMAS["Service"])
+    assert merged["spec"]["ports"][1] == {"port": 443, "name": "https", "targetPort": 8443}
 
 
 def test_an_item_without_its_key_is_refused() -> None:

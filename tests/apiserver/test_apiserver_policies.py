@@ -81,8 +81,8 @@ def binding(*actions: str, **spec: object) -> dict[str, object]:
 async def post(http: aiohttp.ClientSession, path: str, body: object) -> tuple[int, dict[str, str]]:
     async with http.post(path, json=body) as response:
         answer = await response.json()
-        found = {"message": answer.get("message", ""), "reason": answer.get("reason", "")}
-        return response.status, {**found, "warning": response.headers.get("Warning", "")}
+        result = {"message": answer.get("message", ""), "reason": answer.get("reason", "")}
+        return response.status, {**result, "warning": response.headers.get("Warning", "")}
 
 
 async def install(http: aiohttp.ClientSession, *objects: dict[str, object]) -> None:

@@ -208,12 +208,12 @@ def test_a_name_that_counts_is_the_only_one_that_is_selected(
 def test_a_target_is_what_the_attributes_name() -> None:
 
     registry = Registry(KINDS)
-    found = {}
+    result = {}
     for method, path in TABLE:
         info = request_info.parse(method, path)
         target = requests.target(registry, info) if info.is_resource else None
         if target is not None:
-            found[path] = target
+            result[path] = target
             resource = target.requested.resource
             assert (resource.group, resource.plural) == (info.group, info.resource)
             assert (target.namespace, target.subresource) == (info.namespace, info.subresource)
@@ -223,8 +223,8 @@ def test_a_target_is_what_the_attributes_name() -> None:
         "/api/v1/watch/pods", "/api/v1/proxy/namespaces/ns/services/s/x",
         "/apis/unheard.io/v1/things/a",
     ):  # fmt: skip
-        assert path not in found
-    assert found[f"{NS}/pods?fieldSelector=metadata.name%3Dp"].name == ""
+        assert path not in result
+    assert result[f"{NS}/pods?fieldSelector=metadata.name%3Dp"].name == ""
 
 
 async def allowed_soon(http: aiohttp.ClientSession, path: str) -> None:

@@ -17,6 +17,7 @@ from lightkube.resources.core_v1 import ConfigMap, Service
 
 from fakes.inprocess import Server
 from gatehouse.apis import resources
+from gatehouse.apiserver.objects.metadata import MAX_ANNOTATIONS_BYTES
 from gatehouse.kube import client as kube
 
 
@@ -130,15 +131,15 @@ async def test_selectors_choose_and_label_changes_move_objects_in_and_out(
     client: kube.Client,
 ) -> None:
     for name, tier in (("a", "front"), ("b", "back")):
-        made = config_map(name)
-        made["metadata"]["labels"] = {"tier": tier}
-        await client.create(resources.CONFIG_MAPS, made)
+        manifest = config_map(name)
+        manifest["metadata"]["labels"] = {"tier": tier}
+        await client.create(resources.CONFIG_MAPS, manifest)
 
     async def names(selector: str, fields: str = "") -> list[str]:
-        found = await client.list(
+        config_maps = await client.list(
             resources.CONFIG_MAPS, "default", label_selector=selector, field_selector=fields
         )
-        return [item["metadata"]["name"] for item in found.items]
+        return [item["metadata"]["name"] for item in config_maps.items]
 
     assert await names("tier=front") == ["a"]
     assert await names("tier!=front") == ["b"]
@@ -158,8 +159,8 @@ async def test_selectors_choose_and_label_changes_move_objects_in_and_out(
 async def test_pages_cover_everything_once(client: kube.Client, server: Server) -> None:
     for number in range(7):
         await client.create(resources.CONFIG_MAPS, config_map(f"c{number}"))
-    found = await client.list(resources.CONFIG_MAPS, "default", limit=3)
-    assert [item["metadata"]["name"] for item in found.items] == [f"c{n}" for n in range(7)]
+    config_maps = await client.list(resources.CONFIG_MAPS, "default", limit=3)
+    assert [item["metadata"]["name"] for item in config_maps.items] == [f"c{n}" for n in range(7)]
     async with server.raw() as raw:
         page = await (await raw.get("/api/v1/namespaces/default/configmaps?limit=3")).json()
     assert page["metadata"]["remainingItemCount"] == 4
@@ -385,7 +386,7 @@ async def test_components_have_only_the_permissions_they_need(
 
 async def test_kubectls_table_and_both_forms_of_discovery(server: Server) -> None:
     table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-    found = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    result = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     async with server.raw() as raw:
         async with raw.get("/api/v1/namespaces/", headers={"Accept": table}) as response:
             shown = await response.json()
@@ -395,8 +396,8 @@ async def test_kubectls_table_and_both_forms_of_discovery(server: Server) -> Non
             "Age",
         ]
         assert shown["rows"][0]["cells"][:2] == ["default", "Active"]
-        async with raw.get("/apis", headers={"Accept": found}) as response:
-            assert response.headers["Content-Type"] == found
+        async with raw.get("/apis", headers={"Accept": result}) as response:
+            assert response.headers["Content-Type"] == result
             names = [item["metadata"]["name"] for item in (await response.json())["items"]]
         assert "gateway.networking.k8s.io" in names
         async with raw.get("/apis/gateway.networking.k8s.io/v1/") as response:
@@ -408,18 +409,20 @@ async def test_kubectls_table_and_both_forms_of_discovery(server: Server) -> Non
 async def test_lightkube_takes_it_for_real(server: Server) -> None:
     def story() -> list[str]:
         config = lightkube.KubeConfig.from_file(str(server.state.kubeconfig))
-        found = lightkube.Client(config=config)
+        client = lightkube.Client(config=config)
         spec = ServiceSpec(ports=[ServicePort(port=80)])
         metadata = ObjectMeta(name="s", namespace="default")
-        found.create(Service(metadata=metadata, spec=spec))
-        found.patch(Service, "s", {"metadata": {"labels": {"a": "b"}}}, namespace="default")
-        found.create(ConfigMap(metadata=ObjectMeta(name="c", namespace="default"), data={"a": "b"}))
+        client.create(Service(metadata=metadata, spec=spec))
+        client.patch(Service, "s", {"metadata": {"labels": {"a": "b"}}}, namespace="default")
+        client.create(
+            ConfigMap(metadata=ObjectMeta(name="c", namespace="default"), data={"a": "b"})
+        )
         listed = [
             item.metadata.name
-            for item in found.list(Service, labels={"a": "b"})
+            for item in client.list(Service, labels={"a": "b"})
             if item.metadata is not None
         ]
-        found.delete(Service, "s", namespace="default")
+        client.delete(Service, "s", namespace="default")
         return [str(name) for name in listed]
 
     assert await asyncio.to_thread(story) == ["s"]
@@ -439,11 +442,27 @@ async def test_lightkube_takes_it_for_real(server: Server) -> None:
 async def test_metadata_is_checked_like_everything_else(
     client: kube.Client, metadata: dict[str, Any], field: str
 ) -> None:
-    made = config_map("c")
-    made["metadata"] |= metadata
+    manifest = config_map("c")
+    manifest["metadata"] |= metadata
     with pytest.raises((kube.Invalid, kube.BadRequest)) as failure:
-        await client.create(resources.CONFIG_MAPS, made)
+        await client.create(resources.CONFIG_MAPS, manifest)
     assert field in str(failure.value)
+
+
+@pytest.mark.parametrize("text", ["a", "\u00e9", "\U0001f600"])
+async def test_annotations_are_limited_by_bytes_of_keys_and_values(
+    client: kube.Client, text: str
+) -> None:
+    largest = MAX_ANNOTATIONS_BYTES - len("first") - len("second")
+    size = len(text.encode())
+    value = text * (largest // size) + "x" * (largest % size)
+    manifest = config_map("largest")
+    manifest["metadata"]["annotations"] = {"first": value, "second": ""}
+    await client.create(resources.CONFIG_MAPS, manifest)
+    manifest = config_map("larger")
+    manifest["metadata"]["annotations"] = {"first": value, "second": "x"}
+    with pytest.raises(kube.Invalid, match=r"metadata\.annotations: Too long: .* 262144 bytes"):
+        await client.create(resources.CONFIG_MAPS, manifest)
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'"\xff"', b"[1]"])

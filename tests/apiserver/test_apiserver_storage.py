@@ -182,9 +182,9 @@ async def test_a_backup_is_restored_with_revisions_that_go_on(
         await backup.write(target, *backup.load(tmp_path / "backup"))
     copy = await factory.open_store(target)
     try:
-        found = copy.get(f"{PREFIX}d/a")
-        assert found is not None
-        assert found.value["data"] == {"x": "1"}
+        result = copy.get(f"{PREFIX}d/a")
+        assert result is not None
+        assert result.value["data"] == {"x": "1"}
         assert copy.revision > last + 1000
         with pytest.raises(CompactedError):
             copy.watch(PREFIX, entry.revision)
@@ -281,8 +281,8 @@ def test_an_address_that_makes_no_sense_says_why(text: str, words: str) -> None:
 
 
 def test_an_address_has_defaults() -> None:
-    found = address.parse("etcd://one,two:1234")
-    assert (found.endpoints, found.prefix) == (("one:2379", "two:1234"), "/gatehouse")
+    parsed = address.parse("etcd://one,two:1234")
+    assert (parsed.endpoints, parsed.prefix) == (("one:2379", "two:1234"), "/gatehouse")
 
 
 async def test_no_etcd_is_a_clear_error() -> None:
@@ -313,18 +313,18 @@ async def test_a_server_of_two_writes_over_what_the_other_one_just_wrote(etcd: E
     one, other = await factory.open_store(at), await factory.open_store(at)
     for number in range(50):
         key = f"{PREFIX}d/{number}"
-        made = await one.put(key, thing("a"), 0)
-        found = await other.known(key)
-        assert found is not None
-        assert found.revision == made.revision
-        changed = await one.put(key, thing("b"), made.revision)
-        assert await other.outdated(key, found)
-        found = other.latest(key)
-        assert found is not None
-        assert found.revision == changed.revision
-        assert not await other.outdated(key, found)
+        entry = await one.put(key, thing("a"), 0)
+        result = await other.known(key)
+        assert result is not None
+        assert result.revision == entry.revision
+        changed = await one.put(key, thing("b"), entry.revision)
+        assert await other.outdated(key, result)
+        result = other.latest(key)
+        assert result is not None
+        assert result.revision == changed.revision
+        assert not await other.outdated(key, result)
         await one.delete(key, changed.revision)
-        assert await other.outdated(key, found)
+        assert await other.outdated(key, result)
         assert await other.known(key) is None
     await one.close()
     await other.close()
@@ -349,8 +349,8 @@ async def test_store_continues_after_etcd_restart(tmp_path: Path) -> None:
                 with contextlib.suppress(UnavailableError):
                     await store.put(f"{PREFIX}d/b", thing("b"), 0)
                     break
-        found = [event.key async for event in _until(watch, f"{PREFIX}d/b")]
-        assert found == [f"{PREFIX}d/a", f"{PREFIX}d/b"]
+        result = [event.key async for event in _until(watch, f"{PREFIX}d/b")]
+        assert result == [f"{PREFIX}d/a", f"{PREFIX}d/b"]
     finally:
         await store.close()
         server.stop()

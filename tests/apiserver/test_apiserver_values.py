@@ -137,9 +137,9 @@ def test_times_numbers_and_choices_in_protobuf() -> None:
     numbered = field(3, 443) + field(4, field(1, 0) + field(2, 8443))
     time = field(8, field(1, 1_700_000_000))
     raw = field(1, field(1, "x") + time) + field(2, field(1, port) + field(1, numbered))
-    found = protobuf.decode(body("v1", "Service", raw))
-    assert found["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
-    assert found["spec"]["ports"] == [
+    decoded = protobuf.decode(body("v1", "Service", raw))
+    assert decoded["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
+    assert decoded["spec"]["ports"] == [
         {"name": "http", "port": 80, "targetPort": "web"},
         {"port": 443, "targetPort": 8443},
     ]

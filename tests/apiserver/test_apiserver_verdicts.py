@@ -21,7 +21,7 @@ from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import ServedResource
-from gatehouse.apiserver.objects.write_request import Options, WriteRequest
+from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.storage.sqlite.log import Log
 from gatehouse.apiserver.storage.sqlite.store import SqliteStore
 
@@ -70,7 +70,7 @@ def built(case: Object, bases: Object) -> Object:
 def judged(admission: Admission, served: ServedResource, obj: Object, old: Object | None) -> Object:
     """Return the server's response to an object, in the form of the files."""
     namespace = "default" if served.resource.namespaced else ""
-    call = WriteRequest(served, namespace, "sample", "", Options("Strict"))
+    call = WriteRequest(served, namespace, "sample", "", WriteOptions("Strict"))
     whole = {"metadata": {"name": "sample"}, **obj}
     before = None if old is None else {"metadata": {"name": "sample"}, "spec": old}
     try:
@@ -96,12 +96,12 @@ async def test_verdicts_are_those_of_kubernetes(admission: Admission, path: Path
     assert served is not None
     wrong = []
     for case in document["cases"]:
-        found = judged(admission, served, built(case, document["bases"]), case.get("old"))
+        result = judged(admission, served, built(case, document["bases"]), case.get("old"))
         expected = {key: case[key] for key in ("valid", "causes", "code", "message") if key in case}
         if expected.get("valid"):
-            expected["spec"] = case.get("stored", found.get("spec"))
-        if found != expected:
-            wrong.append({**case, "found": found})
+            expected["spec"] = case.get("stored", result.get("spec"))
+        if result != expected:
+            wrong.append({**case, "found": result})
     shown = "\n".join(msgspec.json.encode(each).decode()[:1500] for each in wrong[:20])
     assert not wrong, f"{len(wrong)} of {len(document['cases'])} verdicts differ:\n{shown}"
 

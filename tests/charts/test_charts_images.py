@@ -1,4 +1,4 @@
-"""Which images are built on and run: each of one version, and by digest where one is named."""
+"""Image references of chart and Dockerfile: one version each, with a digest where possible."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_every_stage_stands_on_a_named_base_or_another_stage() -> None:
     assert not re.search(r"^# *syntax=", DOCKERFILE, re.MULTILINE), "the builder would float"
 
 
-def test_what_the_chart_runs_is_of_one_version() -> None:
-    found = images((HERE / "expected" / "defaults.yaml").read_text(encoding="utf-8"))
-    assert len(found) == 3
-    for image in found:
+def test_chart_images_are_pinned_to_one_version() -> None:
+    result = images((HERE / "expected" / "defaults.yaml").read_text(encoding="utf-8"))
+    assert len(result) == 3
+    for image in result:
         assert OF_ONE_VERSION.fullmatch(image), image
 
 

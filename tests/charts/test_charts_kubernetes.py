@@ -28,9 +28,9 @@ needs_helm = pytest.mark.skipif(HELM is None, reason="no helm: make helm")
 
 @pytest.fixture(scope="module")
 def cluster(kube_apiserver: KubeApiserver, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    found = Cluster(kube_apiserver.kubeconfig, tmp_path_factory.mktemp("administrator"))
-    found.kubectl("create", "namespace", SYSTEM[1])
-    return found
+    result = Cluster(kube_apiserver.kubeconfig, tmp_path_factory.mktemp("administrator"))
+    result.kubectl("create", "namespace", SYSTEM[1])
+    return result
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What a controller may do is what it does: its tables, the embedded role, the chart agree."""
+"""Agreement of permissions in the controller's tables, the embedded role and the chart."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_the_embedded_role_grants_what_is_asked_for_and_nothing_else() -> None:
 
 
 def test_the_chart_grants_what_is_asked_for_and_nothing_else() -> None:
-    found: set[Permission] = set()
+    result: set[Permission] = set()
     for name in chart.RULES:
-        found |= granted(yaml.safe_load((CHART / "rules" / f"{name}.yaml").read_text()))
-    assert found == permissions.all_permissions()
+        result |= granted(yaml.safe_load((CHART / "rules" / f"{name}.yaml").read_text()))
+    assert result == permissions.all_permissions()
 
 
 def test_without_copied_secrets_none_can_be_written() -> None:
@@ -49,7 +49,7 @@ def test_without_copied_secrets_none_can_be_written() -> None:
 
 
 @pytest.mark.parametrize("path", sorted({**chart.rules(), **chart.definitions()}))
-def test_what_follows_from_the_code_is_up_to_date(path: str) -> None:
+def test_generated_chart_files_match_code(path: str) -> None:
     expected = {**chart.rules(), **chart.definitions()}[path]
     assert (CHART / path).read_text(encoding="utf-8") == expected, "run make chart"
 

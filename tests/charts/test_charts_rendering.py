@@ -56,13 +56,13 @@ def test_lint_has_nothing_to_say() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_installed(case: str, request: pytest.FixtureRequest) -> None:
-    found = rendered("--values", str(HERE / "cases" / f"{case}.yaml"))
+def test_rendered_chart_matches_expected_objects(case: str, request: pytest.FixtureRequest) -> None:
+    manifests = rendered("--values", str(HERE / "cases" / f"{case}.yaml"))
     expected = HERE / "expected" / f"{case}.yaml"
     if request.config.getoption("--refresh-golden"):
         expected.parent.mkdir(exist_ok=True)
-        expected.write_text(found, encoding="utf-8")
-    assert expected.read_text(encoding="utf-8") == found
+        expected.write_text(manifests, encoding="utf-8")
+    assert expected.read_text(encoding="utf-8") == manifests
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -144,12 +144,12 @@ def test_a_section_that_is_taken_away_is_named(section: str) -> None:
 
 
 def leaves(values: dict[str, Any], at: str = "") -> list[tuple[str, Any]]:
-    """Give every value by its path."""
-    found = []
+    """Return every value by its path."""
+    result = []
     for key, value in values.items():
         here = f"{at}.{key}" if at else key
-        found += leaves(value, here) if isinstance(value, dict) and value else [(here, value)]
-    return found
+        result += leaves(value, here) if isinstance(value, dict) and value else [(here, value)]
+    return result
 
 
 def test_every_value_said_as_it_is_anyway_changes_nothing() -> None:

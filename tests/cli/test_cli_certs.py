@@ -45,7 +45,7 @@ def test_they_are_made_once_for_the_names_given(tmp_path: Path) -> None:
     assert load(tmp_path / "ca.crt") == authority
 
 
-def test_what_will_expire_is_renewed_and_still_trusted(tmp_path: Path) -> None:
+def test_expiring_certificates_are_renewed_and_still_trusted(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     pki.ensure_channel(tmp_path, NAMES, [], now)
     old = load(tmp_path / "ca.crt")
@@ -62,11 +62,11 @@ URI = "spiffe://gatehouse.dev/load-balancer/edge/front/lb-1"
 
 
 def names_of(path: Path) -> tuple[x509.Name, list[str], bool]:
-    found = load(path)
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    result = load(path)
+    names = result.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
     assert len(list(names.value)) == len(uris)
-    return found.subject, uris, names.critical
+    return result.subject, uris, names.critical
 
 
 def test_a_machine_gets_one_that_says_who_it_is_and_nothing_else(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ async def test_they_are_kept_in_secrets(tmp_path: Path) -> None:
         (("machine", "lb-1", "--load-balancer", "a/b", "--dir", "none"), "none/ca.crt"),
     ],
 )
-def test_what_cannot_be_done_is_said(words: tuple[str, ...], said: str) -> None:
-    found = run(*words)
-    assert found.exit_code != 0
-    assert said in found.output + str(found.exception)
+def test_certs_reports_error(words: tuple[str, ...], said: str) -> None:
+    result = run(*words)
+    assert result.exit_code != 0
+    assert said in result.output + str(result.exception)

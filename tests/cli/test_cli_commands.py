@@ -11,6 +11,6 @@ from gatehouse.cli import main
 @pytest.mark.parametrize("name", main.MODULES)
 def test_every_subcommand_is_importable_and_has_its_name(name: str) -> None:
     assert isinstance(main.command, click.Group)
-    found = main.command.get_command(click.Context(main.command), name)
-    assert found is not None
-    assert found.name == name
+    result = main.command.get_command(click.Context(main.command), name)
+    assert result is not None
+    assert result.name == name

@@ -1,4 +1,4 @@
-"""What `gatehouse controller` takes as JSON, and what it says of what it does not take."""
+"""JSON options of `gatehouse controller`, and errors for invalid values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEEDED = (
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run the command but for the controller itself; gives its options, or what was said."""
+    """Run the command without starting the controller. Return its options or its output."""
     taken: list[options.Options] = []
     make = options.Options
 
@@ -40,23 +40,23 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_without_any_of_it_nothing_is_asked_for(run: Any) -> None:
-    found = run()
-    assert found.network_policy == NetworkOptions()
-    assert found.images == options.IMAGES
-    assert options.frontend_settings(found).usage is None
+    result = run()
+    assert result.network_policy == NetworkOptions()
+    assert result.images == options.IMAGES
+    assert options.frontend_settings(result).usage is None
 
 
-def test_what_is_said_is_what_is_run_with(run: Any) -> None:
-    found = run(
+def test_controller_runs_with_options_of_command_line(run: Any) -> None:
+    result = run(
         '--data-plane-network-policy={"enable":true,"metricsFrom":[],"egressTo":[{"podSelector":{}}]}',
         '--plus-usage-report-config={"endpoint":"nim.example"}',
         "--copy-secret=license=system/plus",
         "--nginx-image=r.example/n@sha256:aa",
     )
     expected = NetworkOptions(enable=True, metrics_from=(), egress_to=({"podSelector": {}},))
-    assert found.network_policy == expected
-    assert found.images["nginx"] == "r.example/n@sha256:aa"
-    usage = options.frontend_settings(found).usage
+    assert result.network_policy == expected
+    assert result.images["nginx"] == "r.example/n@sha256:aa"
+    usage = options.frontend_settings(result).usage
     assert usage is not None
     assert usage.endpoint == "nim.example"
 
@@ -73,5 +73,5 @@ def test_what_is_said_is_what_is_run_with(run: Any) -> None:
         ("--machine-bind-address=0.0.0.0:1", "--machine-ca-file"),
     ],
 )
-def test_what_means_nothing_is_refused_by_its_name(run: Any, word: str, said: str) -> None:
+def test_invalid_option_is_rejected_by_name(run: Any, word: str, said: str) -> None:
     assert said in run(word)

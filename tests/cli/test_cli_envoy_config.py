@@ -24,7 +24,7 @@ KEYS = b'{"keys": [{"kty": "oct", "alg": "HS256", "k": "c3ltbWV0cmljLWtleQ"}]}'
 
 
 def everything_secret(tmp_path: Path) -> list[Resource]:
-    """Give resources that hold a private key, a token, a symmetric key and a user's header."""
+    """Return resources that hold a private key, a token, a symmetric key and a user's header."""
     authority = Authority(tmp_path)
     certificate, key = authority.issue("h.example")
     shown = ir_gateway.Certificate(
@@ -51,9 +51,9 @@ def everything_secret(tmp_path: Path) -> list[Resource]:
         certificates=(shown,), secrets=secrets,
     )  # fmt: skip
     generated = envoy.Generator(envoy.Capabilities()).generate(gateway)
-    found = [each for named in generated.resources.by_type.values() for each in named.values()]
+    result = [each for named in generated.resources.by_type.values() for each in named.values()]
     return [
-        *found,
+        *result,
         sidecar_configs.resource("authenticator", "realm", {"secrets/users": b"a:passwd"}),
     ]
 
@@ -69,20 +69,20 @@ def test_resources_are_shown_by_type_and_name_without_secrets(tmp_path: Path) ->
     assert all(each.encode() in bodies for each in SECRETS[:4])
     text = envoy_config.dump(resources)
     assert [each for each in SECRETS if each in text] == []
-    found = yaml.safe_load(text)
-    assert set(found) == {
+    document = yaml.safe_load(text)
+    assert set(document) == {
         "Listener", "ScopedRouteConfiguration", "Cluster", "ClusterLoadAssignment", "Secret",
         "Companion",
     }  # fmt: skip
-    assert sum(map(len, found.values())) == len(resources)
-    assert found["Cluster"]["c-shop"]["name"] == "c-shop"
-    secret = next(each for each in found["Secret"].values() if "tls_certificate" in each)
+    assert sum(map(len, document.values())) == len(resources)
+    assert document["Cluster"]["c-shop"]["name"] == "c-shop"
+    secret = next(each for each in document["Secret"].values() if "tls_certificate" in each)
     assert secret["tls_certificate"]["private_key"] == {"inline_string": "[redacted]"}
     assert "-----BEGIN CERTIFICATE-----\n" in text
-    assert found["Companion"]["authenticator/realm"]["files"] == {
+    assert document["Companion"]["authenticator/realm"]["files"] == {
         "secrets/users": "[redacted] (8 bytes)"
     }
-    scopes = yaml.dump(found["ScopedRouteConfiguration"])
+    scopes = yaml.dump(document["ScopedRouteConfiguration"])
     assert "path_separated_prefix: /shop" in scopes
     assert "[redacted]" in scopes
 
@@ -94,7 +94,7 @@ def test_a_resource_of_an_unknown_type_is_not_shown_as_bytes() -> None:
     }
 
 
-def test_what_an_agent_keeps_is_read_while_it_is_open(tmp_path: Path) -> None:
+def test_envoy_config_reads_resource_store_while_agent_has_it_open(tmp_path: Path) -> None:
     disk = ResourceStore(tmp_path / "envoy.db")
     resources = [Resource.make("type.googleapis.com/t", name, b"x") for name in ("a", "b")]
     disk.write([AcceptedChange(tuple(resources), ())])

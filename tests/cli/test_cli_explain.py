@@ -51,32 +51,32 @@ def run(*arguments: str) -> Result:
 def told(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)
-    found = run("-f", str(file), "-o", "json", *arguments)
-    assert found.exit_code == 0, found.output
-    answer: dict[str, Any] = json.loads(found.output)
+    result = run("-f", str(file), "-o", "json", *arguments)
+    assert result.exit_code == 0, result.output
+    answer: dict[str, Any] = json.loads(result.output)
     return answer
 
 
 def test_the_policy_is_named_by_its_place_in_the_object(tmp_path: Path) -> None:
-    found = told(tmp_path, "--as", "bob", "--verb", "list", "--resource", "pods")
-    assert (found["policy"], found["rule"], found["outcome"]) == (1, 0, "forwarded")
-    assert found["schema"]["limit"] == {"type": "TokenBucket", "rate": 5, "burst": 10}
-    assert (found["servers"], found["logged"]) == (["http://10.0.0.1"], True)
-    assert found["user"]["groups"] == ["system:authenticated"]
-    assert found["problems"][0].startswith("spec.dispatchPolicies[0].rules[0] is rejected: verbs")
+    result = told(tmp_path, "--as", "bob", "--verb", "list", "--resource", "pods")
+    assert (result["policy"], result["rule"], result["outcome"]) == (1, 0, "forwarded")
+    assert result["schema"]["limit"] == {"type": "TokenBucket", "rate": 5, "burst": 10}
+    assert (result["servers"], result["logged"]) == (["http://10.0.0.1"], True)
+    assert result["user"]["groups"] == ["system:authenticated"]
+    assert result["problems"][0].startswith("spec.dispatchPolicies[0].rules[0] is rejected: verbs")
 
 
 def test_a_service_account_has_its_groups(tmp_path: Path) -> None:
     who = "system:serviceaccount:ns:s"
-    found = told(
+    result = told(
         tmp_path, "--as", who, "--as-group", "g", "--verb", "get", "--resource", "pods/log"
     )
-    assert (found["policy"], found["rule"]) == (1, 1)
-    assert found["request"]["longRunning"] is True
-    assert found["user"]["groups"] == [
+    assert (result["policy"], result["rule"]) == (1, 1)
+    assert result["request"]["longRunning"] is True
+    assert result["user"]["groups"] == [
         *("g", "system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
     ]
-    assert found["mismatches"] == [
+    assert result["mismatches"] == [
         {"policy": 1, "rule": 0, "field": "verbs", "value": "get", "wanted": "list"}
     ]
 
@@ -101,9 +101,9 @@ def test_outcomes(tmp_path: Path, arguments: list[str], outcome: str) -> None:
 def test_people_get_a_table(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)
-    found = run("-f", str(file), "--as", "eve", "--verb", "list", "--resource", "pods")
-    assert found.exit_code == 0, found.output
-    flat = " ".join(found.output.replace("│", " ").split())
+    result = run("-f", str(file), "--as", "eve", "--verb", "list", "--resource", "pods")
+    assert result.exit_code == 0, result.output
+    flat = " ".join(result.output.replace("│", " ").split())
     assert "users and serviceAccounts: 'eve' is not in: bob" in flat
     assert "Outcome: 403: no policy matches" in flat
 
@@ -124,10 +124,10 @@ def test_people_get_a_table(tmp_path: Path) -> None:
         (["--path", "/x", "-f", "/nonexistent"], "/nonexistent"),
     ],
 )
-def test_what_makes_no_sense_is_told(arguments: list[str], words: str) -> None:
-    found = run(*arguments)
-    assert isinstance(found.exception, CLIError)
-    assert words in str(found.exception)
+def test_explain_rejects_invalid_arguments(arguments: list[str], words: str) -> None:
+    result = run(*arguments)
+    assert isinstance(result.exception, CLIError)
+    assert words in str(result.exception)
 
 
 async def test_the_object_is_read_from_the_api_server(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ async def test_the_object_is_read_from_the_api_server(tmp_path: Path) -> None:
         await client.create(resources.UPSTREAM_CLUSTERS, yaml.safe_load(CLUSTER))
         words = ["--kubeconfig", str(server.state.kubeconfig), "-o", "json"]
         asked = ["--as", "bob", "--verb", "list", "--resource", "pods"]
-        found = await asyncio.to_thread(run, *words, *asked)
-        assert json.loads(found.output)["policy"] == 1
+        result = await asyncio.to_thread(run, *words, *asked)
+        assert json.loads(result.output)["policy"] == 1
         gone = await asyncio.to_thread(
             CliRunner().invoke, explain, ["--cluster", "b.example", *words, *asked]
         )

@@ -1,4 +1,4 @@
-"""What `gatehouse up` takes for the addresses of Gateways."""
+"""Address options of `gatehouse up`."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def kubectl(
     if request.param is None:
         pytest.skip("no kubectl on this machine")
     namespace = f"t{os.urandom(4).hex()}"
-    found = Kubectl(request.param, apiserver.kubeconfig, tmp_path, namespace)
-    found("create", "namespace", namespace)
-    yield found
-    found("delete", "namespace", namespace, "--wait=false")
+    result = Kubectl(request.param, apiserver.kubeconfig, tmp_path, namespace)
+    result("create", "namespace", namespace)
+    yield result
+    result("delete", "namespace", namespace, "--wait=false")

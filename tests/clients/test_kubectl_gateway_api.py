@@ -38,10 +38,10 @@ def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ApiServer]:
-    made = ApiServer(tmp_path / "s")
-    made.start()
-    yield made
-    made.stop()
+    api_server = ApiServer(tmp_path / "s")
+    api_server.start()
+    yield api_server
+    api_server.stop()
 
 
 @pytest.fixture(params=BINARIES or [None], ids=str)
@@ -91,7 +91,7 @@ def test_both_channels_apply_and_behave(
     kubectl("create", *loose, "-f", "-", stdin=EXPERIMENTAL)
     assert kubectl.json("get", "httproute", "r")["spec"]["rules"][0]["retry"] == {"attempts": 2}
 
-    # What a user has installed is theirs, also after a restart.
+    # CRDs that a user installed stay unchanged, also after a restart.
     kubectl(*apply, str(official / "standard" / "gateway.networking.k8s.io_httproutes.yaml"))
     server.kill()
     server.start()

@@ -1,4 +1,4 @@
-"""What users do with objects, by the real kubectl, judged by what it prints."""
+"""Operations on objects by the real kubectl, checked by its output."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_a_quantity_may_be_a_number(kubectl: Kubectl) -> None:
         },
     }
     assert "p created" in kubectl("apply", "-f", "-", stdin=pod)
-    made = kubectl.json("get", "pod", "p")
-    (container,) = made["spec"]["containers"]
+    document = kubectl.json("get", "pod", "p")
+    (container,) = document["spec"]["containers"]
     assert container["resources"]["limits"] == {"cpu": "500m", "a.b/c": "2"}
     # kubectl compares what was written with what is answered; the server finds nothing to change.
     assert "p configured" in kubectl("apply", "-f", "-", stdin=pod)
-    assert kubectl.json("get", "pod", "p")["spec"] == made["spec"]
+    assert kubectl.json("get", "pod", "p")["spec"] == document["spec"]
 
 
 def test_client_side_apply(kubectl: Kubectl) -> None:
@@ -118,8 +118,8 @@ def test_patches_of_three_types(kubectl: Kubectl) -> None:
     named = '[{"op":"add","path":"/spec/ports/0/name","value":"web"}]'
     kubectl("patch", "svc", "s", "--type=json", "-p", named)
     assert "patched" in kubectl("patch", "svc", "s", "-p", ports)
-    found = kubectl.json("get", "svc", "s")["spec"]["ports"]
-    assert sorted(port["port"] for port in found) == [80, 81]
+    result = kubectl.json("get", "svc", "s")["spec"]["ports"]
+    assert sorted(port["port"] for port in result) == [80, 81]
     merged = '{"metadata":{"annotations":{"a":"b"}}}'
     assert "patched" in kubectl("patch", "svc", "s", "--type=merge", "-p", merged)
     assert "no change" in kubectl("patch", "svc", "s", "--type=merge", "-p", merged)

@@ -1,7 +1,7 @@
 """Runs the official Gateway API conformance suite against `gatehouse up`, and says how it went.
 
 `make conformance`. The suite and its backend are built from a Go module of our own (``suite/``);
-Pods of its Deployments are run by the standalone node, each in a network namespace (as root).
+a process of ``fakes.workloads`` runs its Pods, each in a network namespace (as root).
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ from gatehouse.kube import client as kube
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from fakes.workloads.command import ImageTable, Workloads  # noqa: E402
+
 CACHE = ROOT / ".cache" / "conformance"
 PROFILES = ("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP", "GATEWAY-UDP")
 REPORTS = ROOT / "docs" / "reference" / "conformance"
@@ -52,41 +56,41 @@ def build() -> None:
         subprocess.run([go, words[0], "-p", "2", *words[1:]], cwd=suite, check=True)
 
 
-def images(path: Path) -> None:
+def images() -> ImageTable:
     """Say which commands stand for the suite's images."""
     echo = {"command": [str(CACHE / "echo-basic")]}
-    known = {
+    return {
         "registry.k8s.io/gateway-api/echo-basic": echo,
         "registry.k8s.io/gateway-api/conformance/echo-basic": echo,
         "gcr.io/k8s-staging-gateway-api/echo-basic": echo,
         "registry.k8s.io/coredns/coredns": {"command": [str(CACHE / "whoami")]},
     }
-    path.write_text(yaml.safe_dump(known))
 
 
 class Installation:
-    """One `gatehouse up` for the suite."""
+    """One `gatehouse up` for the suite, and a node for the suite's Pods."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
         net = f"127.{random.randint(110, 220)}.{random.randint(0, 255)}"
         self.usable = f"{net}.250"
-        images(directory / "images.yaml")
         self._command = (
             *(sys.executable, "-m", "gatehouse", "up", "--state-dir", str(directory)),
             *("--api-address", "127.0.0.1:0", "--agent-address", "127.0.0.1:0"),
-            *("--address-pool", f"{net}.0/24", "--images", str(directory / "images.yaml")),
-            *("--pod-network", f"10.{random.randint(64, 127)}.{random.randint(0, 255)}.0/24"),
+            *("--address-pool", f"{net}.0/24"),
         )
+        self._workloads = Workloads(self.kubeconfig, directory / "node", images())
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Installation:
         with (self.directory / "up.log").open("wb") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        self._workloads.start(self.directory / "workloads.log")
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._workloads.stop()
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:

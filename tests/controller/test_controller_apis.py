@@ -116,7 +116,7 @@ async def test_missing_definitions_are_named_waited_for_and_picked_up(cluster: C
         count = told.count("without ")
         assert (
             f"gatehouse_controller_unavailable_kinds {count}.0"
-            in (await replica.asked("/metrics"))[1]
+            in (await replica.get("/metrics"))[1]
         )
         await cluster.client.create(GATEWAYS, GATEWAY)
         await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
@@ -166,7 +166,9 @@ async def test_another_version_of_gateway_api_shows_in_the_class(cluster: Cluste
 
 
 @pytest.mark.long
-async def test_what_is_forbidden_is_done_without_until_it_is_permitted(cluster: Cluster) -> None:
+async def test_controller_runs_without_forbidden_resources_until_permitted(
+    cluster: Cluster,
+) -> None:
     role = await cluster.client.get(ROLES, CONTROLLER_ROLE)
     fewer = [
         rule

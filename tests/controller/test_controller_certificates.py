@@ -55,7 +55,7 @@ async def until(client: kube.Client, holds: Callable[[dict[str, str], list[Any]]
             await asyncio.sleep(0.05)
 
 
-async def test_what_expires_is_told_once_and_taken_back_when_it_is_renewed(
+async def test_expired_certificate_is_reported_once_until_renewed(
     client: kube.Client, tmp_path: Path
 ) -> None:
     authority = Authority(tmp_path)

@@ -181,7 +181,7 @@ async def test_a_deleted_object_is_created_again(
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
-async def test_what_is_deleted_while_no_controller_runs_is_created_at_its_start(
+async def test_started_controller_recreates_objects_deleted_while_stopped(
     client: kube.Client, controller: Controller, propagation: str
 ) -> None:
     before = {gateway: await _until(client, gateway, bool) for gateway in ("web", "daemon")}

@@ -31,9 +31,9 @@ async def test_the_next_one_takes_over_when_the_leader_ends(server: Server) -> N
     await _until_leading(first)
     second = Replica(server, lease=LEASE)
     await second.until_ready()
-    assert (await second.asked("/livez"))[0] == 200
-    assert "gatehouse_controller_leader 1.0" in (await first.asked("/metrics"))[1]
-    assert "gatehouse_controller_leader 0.0" in (await second.asked("/metrics"))[1]
+    assert (await second.get("/livez"))[0] == 200
+    assert "gatehouse_controller_leader 1.0" in (await first.get("/metrics"))[1]
+    assert "gatehouse_controller_leader 0.0" in (await second.get("/metrics"))[1]
     await first.stop()
     await _until_leading(second)
     await second.stop()
@@ -41,7 +41,7 @@ async def test_the_next_one_takes_over_when_the_leader_ends(server: Server) -> N
 
 async def _until_leading(replica: Replica) -> None:
     async with asyncio.timeout(20):
-        while "gatehouse_controller_leader 1.0" not in (await replica.asked("/metrics"))[1]:
+        while "gatehouse_controller_leader 1.0" not in (await replica.get("/metrics"))[1]:
             await asyncio.sleep(0.05)
 
 
@@ -58,4 +58,4 @@ async def test_one_that_lost_the_lease_ends(server: Server) -> None:
     assert isinstance(error, BaseExceptionGroup)
     assert error.split(LeadershipLostError)[0] is not None
     with pytest.raises(aiohttp.ClientError):
-        await replica.asked("/livez")
+        await replica.get("/livez")

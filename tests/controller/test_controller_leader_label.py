@@ -109,7 +109,7 @@ async def until(ask: Callable[[], Awaitable[Any]], expected: Any, seconds: float
 
 
 async def leading(replica: Replica) -> bool:
-    return "gatehouse_controller_leader 1.0" in (await replica.asked("/metrics"))[1]
+    return "gatehouse_controller_leader 1.0" in (await replica.get("/metrics"))[1]
 
 
 def agent_port_is_free(replica: Replica) -> bool:
@@ -144,7 +144,7 @@ async def test_a_leader_takes_the_label_from_pods_that_cannot(estate: Estate) ->
     await until(estate.labelled, {"a"})
 
 
-async def test_a_leader_keeps_its_label_whoever_changes_it(estate: Estate) -> None:
+async def test_leader_restores_its_label_after_foreign_change(estate: Estate) -> None:
     for name in ("a", "b"):
         await estate.pod(name)
     await estate.replica("a").until_ready()

@@ -220,7 +220,7 @@ async def test_a_routes_status_waits_for_traffic_and_programmed_does_not_blink(
     assert story.written.condition(HTTP_ROUTE, "Accepted")["status"] == "True"
 
 
-async def test_a_certificate_that_expires_is_told_of_though_nothing_changes(
+async def test_expired_certificate_sets_condition_without_object_change(
     story: Story, tmp_path: Path
 ) -> None:
     ends = timedelta(seconds=3)
@@ -245,7 +245,7 @@ async def test_a_certificate_that_expires_is_told_of_though_nothing_changes(
     await story.until(lambda: reasons().get("CertificateValid") == "Expired")
 
 
-async def test_what_comes_after_a_lull_is_taken_up_at_once_and_what_follows_together(
+async def test_first_change_after_idle_compiles_at_once_and_next_ones_are_debounced(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.fleet.say()
@@ -484,7 +484,7 @@ async def test_a_gateway_that_goes_is_withdrawn_and_its_status_forgotten(story: 
     assert GATEWAY not in story.written.now
 
 
-async def test_an_object_nobody_was_prepared_for_does_not_stop_the_others(
+async def test_failed_status_of_one_object_leaves_others_unaffected(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = gateway_api.status
@@ -503,7 +503,7 @@ async def test_an_object_nobody_was_prepared_for_does_not_stop_the_others(
     assert HTTP_ROUTE not in story.written.now
 
 
-async def test_how_many_data_planes_are_connected_is_known_and_makes_no_pass_by_itself(
+async def test_connected_instances_are_recorded_without_compile_pass(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[Key, Any] = {}

@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fakes.external_machines import Machine
 from fakes.installation import until
-from fakes.outside_machines import Machine
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
@@ -83,7 +83,7 @@ def asked(*hosts: str, port: int = 0, endpoint: int = 9) -> lb.Machines:
     return lb.Machines(BALANCER, "nginx", tuple(map(lb.Machine, hosts)), (upstream,), gateway)
 
 
-async def test_who_is_missed_is_said_to_be_away_only_after_a_while(
+async def test_missing_machine_is_reported_disconnected_after_grace_period(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machines, "DISCONNECT_GRACE_SECONDS", 0.3)
@@ -95,7 +95,7 @@ async def test_who_is_missed_is_said_to_be_away_only_after_a_while(
     assert {each.error for each in plane.reports().values()} == {machines.DISCONNECTED_MESSAGE}
 
 
-def test_only_machines_that_are_asked_for_are_somebody() -> None:
+def test_identify_accepts_only_machines_of_load_balancers() -> None:
     fleet = machines.MachineFleet(AgentServer(nobody), lambda: None)
     with pytest.raises(Unavailable):
         fleet.identify(Name("edge", "front", "lb-1").uri)
@@ -113,7 +113,7 @@ def test_only_machines_that_are_asked_for_are_somebody() -> None:
 
 
 @pytest.mark.process
-async def test_what_was_known_of_a_machine_counts_for_a_while_after_its_line_broke(
+async def test_machine_report_stays_valid_for_grace_period_after_disconnect(
     plane: Plane, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = asked("lb-1")

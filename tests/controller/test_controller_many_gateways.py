@@ -108,7 +108,7 @@ def _timeless(status: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", [0, 4, 14, 25])
-async def test_what_a_history_leads_to_is_what_its_end_alone_leads_to(
+async def test_state_after_random_changes_equals_state_of_fresh_controller(
     seed: int, tmp_path: Path
 ) -> None:
     authority, chance = Authority(tmp_path), random.Random(seed)
@@ -134,7 +134,7 @@ def made_for(estate: Estate, name: str) -> set[str]:
     }
 
 
-async def test_what_is_left_of_a_gateway_goes_when_it_does_and_when_it_shows_up_late(
+async def test_objects_of_deleted_gateway_are_pruned_even_when_seen_late(
     tmp_path: Path,
 ) -> None:
     estate = Estate(Authority(tmp_path))
@@ -151,7 +151,7 @@ async def test_what_is_left_of_a_gateway_goes_when_it_does_and_when_it_shows_up_
         assert store.listed == 0
 
 
-async def test_what_was_made_stays_without_a_class_and_goes_with_another_ones(
+async def test_owned_objects_stay_without_class_and_are_pruned_when_class_changes_controller(
     tmp_path: Path,
 ) -> None:
     estate = Estate(Authority(tmp_path))

@@ -119,7 +119,7 @@ async def _are(client: kube.Client, wanted: set[str]) -> bool:
     return await names(client) == wanted
 
 
-async def test_what_somebody_changes_or_deletes_is_mended(
+async def test_foreign_changes_and_deletions_are_reverted(
     client: kube.Client, keeping: OwnedResources
 ) -> None:
     keeping.follow(found(10, "p"))
@@ -147,7 +147,7 @@ async def test_they_go_with_their_cluster(client: kube.Client, keeping: OwnedRes
     await until(lambda: _are(client, set()))
 
 
-async def test_what_is_left_of_an_earlier_controller_goes_and_that_of_others_stays(
+async def test_leftovers_of_earlier_controller_are_pruned_and_foreign_objects_stay(
     client: kube.Client,
 ) -> None:
     async with running(client) as earlier:

@@ -156,7 +156,7 @@ async def running(cluster: Cluster, **options: Any) -> AsyncIterator[Replica]:
         await replica.stop()
 
 
-async def test_what_the_api_server_missed_is_made_when_it_is_back(cluster: Cluster) -> None:
+async def test_provisioning_continues_after_api_server_restart(cluster: Cluster) -> None:
     async with running(cluster):
         await cluster.gateway("first")
         await until(lambda: cluster.deployment("first"))
@@ -173,7 +173,7 @@ async def test_what_the_api_server_missed_is_made_when_it_is_back(cluster: Clust
             await until(functools.partial(cluster.programmed, name), lambda now: now[1] == WAITING)
 
 
-async def test_a_kind_that_may_not_be_made_is_told_and_no_others_business(
+async def test_forbidden_kind_is_reported_for_its_gateway_only(
     cluster: Cluster,
 ) -> None:
     role = await cluster.client.get(ROLES, "system:gatehouse:controller")
@@ -232,7 +232,7 @@ async def test_a_network_policy_is_made_as_soon_as_it_may_be_and_goes_with_its_g
         await until(gone)
 
 
-async def test_somebody_elses_object_of_the_name_is_left_alone(cluster: Cluster) -> None:
+async def test_foreign_object_of_same_name_is_left_unchanged(cluster: Cluster) -> None:
     name = "taken-gatehouse-nginx"
     theirs = await cluster.client.create(
         SERVICES,
@@ -259,7 +259,9 @@ async def test_somebody_elses_object_of_the_name_is_left_alone(cluster: Cluster)
         ]["selector"]
 
 
-async def test_a_quota_is_told_in_the_servers_words_and_tried_again(cluster: Cluster) -> None:
+async def test_quota_rejection_is_reported_with_server_message_and_retried(
+    cluster: Cluster,
+) -> None:
     await cluster.client.create(
         POLICIES,
         {
@@ -312,7 +314,7 @@ async def test_a_quota_is_told_in_the_servers_words_and_tried_again(cluster: Clu
         assert await cluster.reason("large") == "Pending"
 
 
-async def test_a_quota_that_keeps_pods_from_a_deployment_is_told(cluster: Cluster) -> None:
+async def test_quota_that_blocks_pods_is_reported(cluster: Cluster) -> None:
     async with running(cluster):
         await cluster.gateway("starved")
         made = await until(lambda: cluster.deployment("starved"))

@@ -59,7 +59,7 @@ class World:
         self.routes: dict[int, http.Route] = {}
         self.specs: dict[Key, Any] = {}
         self.serving: frozenset[tuple[str, str]] = frozenset()
-        self.quarantine = Quarantine(GATEWAY, self._trace, self.specs.get)
+        self.quarantine = Quarantine(GATEWAY, self._trace, self.specs.get, lambda _: True)
         self.publications = 0
 
     def _trace(self, _: ir.Gateway, message: str) -> list[Suspect]:
@@ -246,6 +246,24 @@ def test_rejected_policy_is_invalid_until_its_spec_changes() -> None:
     assert names(world) == set()
 
 
+def test_rejected_certificate_is_left_out_until_nothing_uses_its_content() -> None:
+    origin = Origin("Secret", "ns", "tls")
+    certificates = (ir.Certificate("cert-1", b"", ir.SecretBytes(b""), origin),)
+    gateway = ir.Gateway("ns/gw", certificates=certificates)
+    key = gateway_api.rejected_certificate_key(GATEWAY, "cert-1")
+    used = {key}
+    trace = [Suspect(origin)]
+    quarantine = Quarantine(GATEWAY, lambda *_: trace, lambda _: None, used.__contains__)
+    quarantine.published("v1", gateway)
+    assert quarantine.rejected("v1", "key too small", "nginx/1")
+    assert quarantine.inputs == {key: "rejected by nginx/1: key too small"}
+    assert quarantine.left_out == (origin,)
+    assert not quarantine.published("v2", ir.Gateway("ns/gw"))
+    used.clear()
+    assert quarantine.published("v3", ir.Gateway("ns/gw"))
+    assert quarantine.inputs == {}
+
+
 def test_port_is_left_out_until_it_is_tried_again() -> None:
     taken = True
 
@@ -266,7 +284,7 @@ def test_port_is_left_out_until_it_is_tried_again() -> None:
 def test_late_rejection_of_an_older_version_changes_nothing() -> None:
     """Instances answer one after the other; the second must not count as another rejection."""
     suspect = Suspect(route(1).origin)
-    quarantine = Quarantine(GATEWAY, lambda *_: [suspect], lambda _: None)
+    quarantine = Quarantine(GATEWAY, lambda *_: [suspect], lambda _: None, lambda _: True)
     routes = [route(number) for number in range(3)]
     quarantine.published("v1", compiled(routes, {}))
     assert quarantine.rejected("v1", "bad", "nginx/1")

@@ -58,7 +58,7 @@ async def asked(server: KeyServer, more: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_it_is_fetched_again_and_told_when_it_changed(
+async def test_fetcher_reports_document_again_only_when_it_changed(
     server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.serve(b"first")
@@ -71,7 +71,7 @@ async def test_it_is_fetched_again_and_told_when_it_changed(
     assert await told.next() == Fetched(server.body)
 
 
-async def test_what_was_fetched_stays_while_the_server_is_away(
+async def test_fetched_document_stays_while_server_is_unavailable(
     server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.serve(b"first")
@@ -86,7 +86,7 @@ async def test_what_was_fetched_stays_while_the_server_is_away(
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
-async def test_what_cannot_be_fetched_is_told_and_tried_again(
+async def test_failed_fetch_is_reported_and_retried(
     status: int, server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.status = status
@@ -105,7 +105,7 @@ async def test_an_answer_without_end_is_not_taken(
     assert await told.next() == Fetched(problem=f"response is larger than {MAX_BYTES} bytes")
 
 
-async def test_a_server_that_nobody_vouches_for_is_not_believed(
+async def test_fetcher_rejects_server_with_untrusted_certificate(
     server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.serve(b"first")
@@ -116,7 +116,7 @@ async def test_a_server_that_nobody_vouches_for_is_not_believed(
     assert server.asked == []
 
 
-async def test_what_is_not_wanted_any_more_is_forgotten(
+async def test_fetcher_drops_urls_that_are_no_longer_desired(
     server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.serve(b"first")

@@ -18,6 +18,7 @@ WIRE = {
     "RELAY": "gatehouse.relay",
     "ENVOY_AUTHENTICATOR": "gatehouse.authenticator",
     "ENVOY_REVIEWER": "gatehouse.reviewer",
+    "NGINX_REJECTED": "NGINX rejected the configuration",
     "SIDECAR_CONFIG_TYPE": "gatehouse.companion.Description",
 }
 

@@ -21,7 +21,7 @@ class Request:
     """SNI, on ports that terminate TLS."""
     version: int = 1
     authority: str | None = None
-    """If set, the target is sent in absolute form, with this authority."""
+    """Authority of the absolute-form target; empty for origin form."""
     body: bytes = b""
 
     @property

@@ -47,12 +47,12 @@ def resolved(path: bytes) -> bytes | None:
 
 def parameters(target: str) -> dict[str, str]:
     """Return the query's parameters as sent; of duplicate names the first counts."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for part in target.partition("?")[2].split("&"):
         name, equals, value = part.partition("=")
         if equals:
-            found.setdefault(_plain(name), value)
-    return found
+            result.setdefault(_plain(name), value)
+    return result
 
 
 def _plain(text: str) -> str:
@@ -87,7 +87,7 @@ def answer(
     asked = listener_of(names, host)
     if tls and asked != shown:
         return Expected(404 if asked is None else 421)
-    found = []
+    result = []
     # CHOICE: the most specific hostname decides; routes of less specific ones are not tried after
     # it.
     most = max((best for route in routes if (best := _best(route, host))), default=None)
@@ -99,17 +99,17 @@ def answer(
                 held = _call_holds if route["kind"] == "GRPCRoute" else _holds
                 if held(match, (path, patterns_see(request.target) or b""), request):
                     place = (*_rank(match, route), index, number)
-                    found.append((place, rule, match))
-    if not found:
+                    result.append((place, rule, match))
+    if not result:
         return Expected(404)
-    _, rule, match = min(found, key=lambda entry: entry[0])
+    _, rule, match = min(result, key=lambda entry: entry[0])
     return sharing.preflight(rule, request) or _act(rule, match, path, request, host, services)
 
 
 def listener_of(names: Iterable[str], host: str) -> str | None:
     """Return the hostname of the most specific listener that matches a host."""
-    found = [name for name in names if _covers(name, host.lower())]
-    return max(found, key=_specificity, default=None)
+    result = [name for name in names if _covers(name, host.lower())]
+    return max(result, key=_specificity, default=None)
 
 
 def _is_host(host: str) -> bool:
@@ -187,10 +187,10 @@ def _call_holds(match: Object, path: tuple[bytes, bytes], request: Request) -> b
 
 
 def _first(items: list[Object] | None, *, lower: bool) -> list[Object]:
-    found: dict[str, Object] = {}
+    result: dict[str, Object] = {}
     for item in items or ():
-        found.setdefault(item["name"].lower() if lower else item["name"], item)
-    return list(found.values())
+        result.setdefault(item["name"].lower() if lower else item["name"], item)
+    return list(result.values())
 
 
 def _path_holds(wanted: Object, both: tuple[bytes, bytes]) -> bool:
@@ -232,9 +232,11 @@ def _act(
     response = _edited({}, filters.get("ResponseHeaderModifier", {}).get("responseHeaderModifier"))
     response |= sharing.labels(rule, request)
     if "RequestRedirect" in filters:
-        wanted = filters["RequestRedirect"]["requestRedirect"]
-        location = _location(wanted, match, path, request, host)
-        return Expected(wanted.get("statusCode", 302), location=location, response=response)
+        request_redirect = filters["RequestRedirect"]["requestRedirect"]
+        location = _location(request_redirect, match, path, request, host)
+        return Expected(
+            request_redirect.get("statusCode", 302), location=location, response=response
+        )
     backends = [b for b in rule.get("backendRefs") or () if b.get("weight", 1) > 0]
     names = frozenset(b["name"] for b in backends)
     if not names or not names <= services.keys():
@@ -267,16 +269,16 @@ def _act(
 
 def _edited(before: Mapping[str, str | None], edit: Object | None) -> dict[str, str | None]:
     """Return the headers that an edit changes, after it."""
-    found: dict[str, str | None] = {}
+    result: dict[str, str | None] = {}
     for name in (edit or {}).get("remove") or ():
-        found[name.lower()] = None
+        result[name.lower()] = None
     for item in (edit or {}).get("set") or ():
-        found[item["name"].lower()] = item["value"]
+        result[item["name"].lower()] = item["value"]
     for item in (edit or {}).get("add") or ():
         name = item["name"].lower()
-        known = found.get(name, before.get(name))
-        found[name] = f"{known},{item['value']}" if known else item["value"]
-    return found
+        known = result.get(name, before.get(name))
+        result[name] = f"{known},{item['value']}" if known else item["value"]
+    return result
 
 
 def _replaced(change: Object | None, match: Object, path: bytes) -> bytes | None:

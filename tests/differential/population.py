@@ -59,18 +59,18 @@ def route_set(rng: random.Random, number: int) -> list[Object]:
     """Return some routes that share the hostnames of one set."""
     base = base_of(number)
     hosts = (base, f"a.{base}", f"*.{base}", f"*.a.{base}", f"b.a.{base}", f"*.b.a.{base}")
-    found = []
+    result = []
     for index in range(rng.randint(1, 4)):
         names = sorted(set(rng.choices(hosts, k=rng.randint(1, 2))))
         rules = [_rule(rng) for _ in range(rng.randint(1, 3))]
         if rng.random() < 0.15:
             rules.append(_alike(rng))
-        found.append(_route(rng, number, index, "HTTPRoute", names, rules))
+        result.append(_route(rng, number, index, "HTTPRoute", names, rules))
     if not is_tls(number) and rng.random() < 0.3:
         for index in range(rng.randint(1, 3)):
             rules = [_calls(rng) for _ in range(rng.randint(1, 2))]
-            found.append(_route(rng, number, index, "GRPCRoute", [calls_host(number)], rules))
-    return found
+            result.append(_route(rng, number, index, "GRPCRoute", [calls_host(number)], rules))
+    return result
 
 
 def _route(
@@ -175,16 +175,16 @@ def _cors(rng: random.Random) -> Object:
             ["http://page.test:80", "https://*"],
         )
     )
-    found: Object = {"allowOrigins": origins, "maxAge": rng.choice((5, 600))}
+    result: Object = {"allowOrigins": origins, "maxAge": rng.choice((5, 600))}
     if rng.random() < 0.5:
-        found["allowCredentials"] = rng.random() < 0.7
+        result["allowCredentials"] = rng.random() < 0.7
     if rng.random() < 0.7:
-        found["allowMethods"] = rng.choice((["*"], ["GET", "PUT"], ["PATCH"]))
+        result["allowMethods"] = rng.choice((["*"], ["GET", "PUT"], ["PATCH"]))
     if rng.random() < 0.7:
-        found["allowHeaders"] = rng.choice((["*"], ["x-a", "X-Team"]))
+        result["allowHeaders"] = rng.choice((["*"], ["x-a", "X-Team"]))
     if rng.random() < 0.5:
-        found["exposeHeaders"] = rng.choice((["*"], ["x-one", "x-two"]))
-    return found
+        result["exposeHeaders"] = rng.choice((["*"], ["x-one", "x-two"]))
+    return result
 
 
 def _match(rng: random.Random) -> Object:
@@ -229,22 +229,22 @@ def _change(rng: random.Random, prefix_only: bool) -> Object:
 
 
 def _redirect(rng: random.Random, prefix_only: bool) -> Object:
-    found: Object = {"statusCode": rng.choice((301, 302, 303, 307, 308))}
+    result: Object = {"statusCode": rng.choice((301, 302, 303, 307, 308))}
     if rng.random() < 0.5:
-        found["scheme"] = rng.choice(("http", "https"))
+        result["scheme"] = rng.choice(("http", "https"))
     if rng.random() < 0.5:
-        found["hostname"] = "elsewhere.test"
+        result["hostname"] = "elsewhere.test"
     if rng.random() < 0.3:
-        found["port"] = rng.choice((80, 443, 8443))
+        result["port"] = rng.choice((80, 443, 8443))
     if rng.random() < 0.5:
-        found["path"] = _change(rng, prefix_only)
-    return found
+        result["path"] = _change(rng, prefix_only)
+    return result
 
 
 def _rewrite(rng: random.Random, prefix_only: bool) -> Object:
-    found: Object = {}
+    result: Object = {}
     if rng.random() < 0.4:
-        found["hostname"] = "inside.test"
-    if not found or rng.random() < 0.8:
-        found["path"] = _change(rng, prefix_only)
-    return found
+        result["hostname"] = "inside.test"
+    if not result or rng.random() < 0.8:
+        result["path"] = _change(rng, prefix_only)
+    return result

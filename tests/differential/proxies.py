@@ -60,7 +60,7 @@ async def with_envoy(gateway: Gateway, directory: Path) -> AsyncIterator[None]:
     """Serve a gateway by Envoy; the oracle must know everything that is unsupported."""
     generated = envoy.Generator(envoy.Capabilities()).generate(gateway)
     async with envoys.running(directory) as running:
-        running.ads.tell(generated.resources)
+        running.ads.publish(generated.resources)
         await _listens(running.process, gateway.bind_address, running.log)
         async with asyncio.timeout(STARTS):
             await running.ads.settled()

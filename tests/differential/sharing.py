@@ -16,16 +16,16 @@ def preflight(rule: Object, request: Request) -> Expected | None:
     if cors is None or request.method != "OPTIONS" or not request.header("origin") or not asked:
         return None
     # CHOICE: whatever else the rule does, it is answered here, with 204 also where not permitted.
-    found = labels(rule, request)
+    result = labels(rule, request)
     names = {"methods": ("allowMethods", asked)}
     names["headers"] = ("allowHeaders", request.header("access-control-request-headers"))
-    allowed = found["access-control-allow-origin"] is not None
+    allowed = result["access-control-allow-origin"] is not None
     for name, (field, echo) in names.items():
         listed = cors.get(field)
         value = (echo if "*" in listed else ", ".join(listed)) if listed and allowed else None
-        found[f"access-control-allow-{name}"] = value or None
-    found["access-control-max-age"] = str(cors["maxAge"]) if allowed else None
-    return Expected(204, response=found)
+        result[f"access-control-allow-{name}"] = value or None
+    result["access-control-max-age"] = str(cors["maxAge"]) if allowed else None
+    return Expected(204, response=result)
 
 
 def labels(rule: Object, request: Request) -> dict[str, str | None]:
@@ -69,5 +69,5 @@ def _matches(wanted: str, origin: str) -> bool:
 
 
 def _parts(origin: str) -> tuple[str, str, str] | None:
-    found = re.fullmatch(r"(https?)://([^:/]+)(?::(\d+))?", origin)
-    return found and (found[1], found[2], found[3] or _PORTS[found[1]])
+    match = re.fullmatch(r"(https?)://([^:/]+)(?::(\d+))?", origin)
+    return match and (match[1], match[2], match[3] or _PORTS[match[1]])

@@ -58,19 +58,19 @@ def _at_backend(request: Request, expected: Expected, seen: Seen) -> str:
         return f"path {path!r}, expected {expected.path!r}"
     if query != expected.query:
         return f"query {query!r}, expected {expected.query!r}"
-    found: Object = {}
+    result: Object = {}
     for name, value in got["headers"]:
         # Several lines are one, joined by commas (RFC 9110, 5.2).
-        found[name] = f"{found[name]},{value}" if name in found else value
+        result[name] = f"{result[name]},{value}" if name in result else value
     if got["service"] == "calls":
         # A gRPC server does not pass these headers to its handlers.
-        found["host"] = expected.host
-    if found["host"] != expected.host:
-        return f"host {found['host']!r}, expected {expected.host!r}"
+        result["host"] = expected.host
+    if result["host"] != expected.host:
+        return f"host {result['host']!r}, expected {expected.host!r}"
     own = expected.by_backend.get(got["service"], (expected.headers, {}))
     for name, value in own[0].items():
-        if _bytes(found.get(name) or "") != _bytes(value or ""):
-            return f"header {name}: {found.get(name)!r}, expected {value!r}"
+        if _bytes(result.get(name) or "") != _bytes(value or ""):
+            return f"header {name}: {result.get(name)!r}, expected {value!r}"
     return ""
 
 
@@ -134,6 +134,6 @@ def _report(seed: int, routes: list[Object], request: Request, said: str) -> str
 async def test_proxy_answers_as_specified(dialect: Dialect) -> None:
     done, wrong, seed = 0, list[str](), SEED
     while done < PAIRS:
-        count, found = await _round(dialect, seed, PAIRS - done)
-        done, wrong, seed = done + count, wrong + found, seed + 1
+        count, result = await _round(dialect, seed, PAIRS - done)
+        done, wrong, seed = done + count, wrong + result, seed + 1
     assert not wrong, f"{len(wrong)} of {done} answers are wrong; the first:\n{wrong[0]}"

@@ -147,25 +147,27 @@ def _spelled(rng: random.Random, path: str) -> str:
     letters = f"{string.ascii_letters}{string.digits}-._~/,;$'+:@!*()="
     if rng.random() < 0.1:
         letters += "é"
-    found = "/" + "".join(
+    result = "/" + "".join(
         c if c in letters and rng.random() < 0.95 else "".join(f"%{b:02x}" for b in c.encode())
         for c in path[1:]
     )
     odd = rng.random()
     if odd < 0.05:
-        found = found.replace("/", "//", 1)
+        result = result.replace("/", "//", 1)
     elif odd < 0.08:
-        found = "/." + found
+        result = "/." + result
     elif odd < 0.11:
-        found = "/zz/.." + found
+        result = "/zz/.." + result
     elif odd < 0.12:
-        found = "/.." + found
+        result = "/.." + result
     elif odd < 0.13:
-        found += "%00"
+        result += "%00"
     elif odd < 0.15:
-        found = found.replace("/", "%2F", 2).replace("%2F", "/", 1)
+        result = result.replace("/", "%2F", 2).replace("%2F", "/", 1)
     elif odd < 0.16:
-        found += "/" + "l" * 4000
+        result += "/" + "l" * 4000
     elif odd < 0.2:
-        found += rng.choice(("%zz", "%", "%4", "/%2e%2E/", "/.", "/..", "/%2e", "//", "%2f", "%5C"))
-    return found
+        result += rng.choice(
+            ("%zz", "%", "%4", "/%2e%2E/", "/.", "/..", "/%2e", "//", "%2f", "%5C")
+        )
+    return result

@@ -74,12 +74,12 @@ def compiled(routes: list[Object], addresses: Addresses, bind: str, directory: P
 
 
 def _listener(port: int, hostname: str, number: int) -> Object:
-    found: Object = {"name": f"l{port}-{number}", "port": port, "protocol": "HTTP"}
+    result: Object = {"name": f"l{port}-{number}", "port": port, "protocol": "HTTP"}
     if hostname:
-        found["hostname"] = hostname
+        result["hostname"] = hostname
     if port != PORT:
-        found |= {"protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "tls"}]}}
-    return found
+        result |= {"protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "tls"}]}}
+    return result
 
 
 def _secret(meta: Object, directory: Path) -> Object:

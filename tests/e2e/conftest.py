@@ -42,9 +42,9 @@ def installation(gateway_class: str, options: tuple[str, ...]) -> Iterator[Insta
 
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    found = await installation.client()
-    yield found
-    await found.__aexit__(None, None, None)
+    result = await installation.client()
+    yield result
+    await result.__aexit__(None, None, None)
 
 
 @pytest.fixture
@@ -66,16 +66,16 @@ def clusters() -> Iterator[kube_estate.Estate]:
 async def estate(
     clusters: kube_estate.Estate, installation: Installation, client: kube.Client
 ) -> AsyncIterator[kube_estate.Estate]:
-    """Give clusters of kube-apiservers with a gateway in front of them."""
+    """Yield clusters of kube-apiservers behind a gateway."""
     try:
         await client.get(resources.GATEWAYS, "apis", "default")
     except kube.NotFound:
         for each in clusters.clusters.values():
             await asyncio.to_thread(each.prepare)
         await kube_estate.put_in_front(clusters, installation, client)
-    found = await client.get(resources.GATEWAYS, "apis", "default")
-    clusters.address = found["status"]["addresses"][0]["value"]
-    async with kube_estate.names_lead_to(clusters.address) as clusters.proxy:
+    gateway = await client.get(resources.GATEWAYS, "apis", "default")
+    clusters.address = gateway["status"]["addresses"][0]["value"]
+    async with kube_estate.http_proxy_to(clusters.address) as clusters.proxy:
         yield clusters
 
 
@@ -84,8 +84,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Show what the installation said when one of its tests fails."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
-    found = getattr(item, "funcargs", {}).get("installation")
-    if report.failed and isinstance(found, Installation):
-        for path in sorted(found.state.rglob("*.log")):
+    result = getattr(item, "funcargs", {}).get("installation")
+    if report.failed and isinstance(result, Installation):
+        for path in sorted(result.state.rglob("*.log")):
             lines = path.read_text(errors="replace").splitlines()[-40:]
-            report.sections.append((str(path.relative_to(found.state)), "\n".join(lines)))
+            report.sections.append((str(path.relative_to(result.state)), "\n".join(lines)))

@@ -110,8 +110,8 @@ async def test_names_and_authorities_of_backends_are_followed(
     authority: Authority,
     tmp_path: Path,
 ) -> None:
-    wanted = policy(uri("spiffe://mesh/app"))
-    manifests = [*hello(), *service(), trusted(authority), wanted, route("s", "/s", "secure")]
+    expected = policy(uri("spiffe://mesh/app"))
+    manifests = [*hello(), *service(), trusted(authority), expected, route("s", "/s", "secure")]
     await apply(client, manifests)
     where = await address(client)
     await holds(client, "HTTPRoute", "s", "Accepted")
@@ -146,8 +146,8 @@ async def test_nothing_is_left_of_a_data_plane_that_is_removed(
     secure: None,
     authority: Authority,
 ) -> None:
-    wanted = policy(uri("spiffe://mesh/app"))
-    manifests = [*hello(), *service(), trusted(authority), wanted, route("s", "/s", "secure")]
+    expected = policy(uri("spiffe://mesh/app"))
+    manifests = [*hello(), *service(), trusted(authority), expected, route("s", "/s", "secure")]
     await apply(client, manifests)
     where = await address(client)
     await until(lambda: _answers(where, 200))

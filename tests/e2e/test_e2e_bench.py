@@ -31,12 +31,12 @@ def measured(name: str, *arguments: str, seconds: float = 120) -> str:
 
 
 def pool() -> tuple[str, str]:
-    """Give the words for addresses that no other benchmark has at the same time."""
+    """Return options for an address pool that no other benchmark uses at the same time."""
     return "--pool", f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
 
 
 def rows_of(said: str) -> list[dict[str, Any]]:
-    """Give the rows that a benchmark printed as JSON."""
+    """Return the rows that a benchmark printed as JSON."""
     return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
@@ -81,10 +81,10 @@ def test_routes_are_measured_and_each_status_is_written_once() -> None:
 
 def test_an_agent_is_measured_and_takes_less_than_60_mb() -> None:
     said = measured("agent_start", "--starts", "2", "--applies", "10", "--rest", "1")
-    found = json.loads(said[said.index("{\n") :])
-    assert 20 < found["rss_mb_at_rest"] < 60
-    assert 20 < found["rss_mb_after_applies"] < 60
-    assert found["start_s_p50"] > 0
+    document = json.loads(said[said.index("{\n") :])
+    assert 20 < document["rss_mb_at_rest"] < 60
+    assert 20 < document["rss_mb_after_applies"] < 60
+    assert document["start_s_p50"] > 0
 
 
 def test_agents_are_measured_and_a_new_control_plane_sends_nothing_again() -> None:
@@ -112,9 +112,9 @@ def test_an_estate_is_measured_by_class_and_every_change_is_seen() -> None:
         "route_scale", "--namespaces", "2", "--routes", "10", "--seconds", "3", *pool(), seconds=200
     )
     assert "| changes; never seen | 30; 0 | 30; 0 |" in said
-    told = re.search(r"bytes to the data plane per change \| ([\d,]+) \| ([\d,]+) \|", said)
-    assert told
-    assert all(int(each.replace(",", "")) > 100 for each in told.groups())
+    match = re.search(r"bytes to the data plane per change \| ([\d,]+) \| ([\d,]+) \|", said)
+    assert match
+    assert all(int(each.replace(",", "")) > 100 for each in match.groups())
 
 
 def test_changes_on_their_way_into_an_envoy_are_measured() -> None:
@@ -134,9 +134,9 @@ def test_hosted_kube_apiservers_are_measured() -> None:
     row = said.splitlines()[-1]
     assert row.startswith("| Envoy by Gatehouse | 5 |")
     # One name and one destination: a cluster and its endpoints for each, and no listener.
-    found = re.search(r"(\d+) bytes; the pass", row)
-    assert found is not None
-    assert 500 < int(found[1]) < 2000
+    match = re.search(r"(\d+) bytes; the pass", row)
+    assert match is not None
+    assert 500 < int(match[1]) < 2000
 
 
 def test_provisioning_is_measured_and_a_change_costs_the_same_among_few_and_many() -> None:
@@ -149,7 +149,7 @@ def test_provisioning_is_measured_and_a_change_costs_the_same_among_few_and_many
 
 
 @pytest.mark.long
-def test_what_a_change_of_one_gateway_costs_is_counted() -> None:
+def test_gateways_benchmark_counts_cost_of_one_change() -> None:
     said = measured("gateways", "--gateways", "2,4")
     rows = [line for line in said.splitlines() if line.startswith("| a")]
     assert len(rows) == 12

@@ -98,12 +98,12 @@ def meta(name: str, **labels: str) -> dict[str, Any]:
 
 def listeners(more: bool) -> list[dict[str, Any]]:
     tls = {"certificateRefs": [{"name": "load"}]}
-    found: list[dict[str, Any]] = [
+    result: list[dict[str, Any]] = [
         {"name": "http", "port": 8080, "protocol": "HTTP"},
         {"name": "https", "port": 8443, "protocol": "HTTPS", "tls": tls},
         {"name": "calls", "port": 8090, "protocol": "HTTP"},
     ]
-    return [*found, {"name": "more", "port": 8081, "protocol": "HTTP"}] if more else found
+    return [*result, {"name": "more", "port": 8081, "protocol": "HTTP"}] if more else result
 
 
 def gateway(class_name: str, more: bool = False) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def objects(class_name: str, secret: dict[str, str]) -> list[dict[str, Any]]:
 
 
 class Load:
-    """Requests of every kind, one after another in each task, until told to stop."""
+    """Requests of every kind, one after another in each task, until it is stopped."""
 
     def __init__(self, address: str, trust: ssl.SSLContext) -> None:
         self._address, self._trust = address, trust
@@ -272,10 +272,10 @@ async def test_no_request_fails_while_everything_changes(
     trust = ssl.create_default_context(cafile=str(ca.cert))
     async with backends():
         await apply(client, objects(class_name, certificate(ca, tmp_path)))
-        found = await holds(client, "Gateway", "load", "Programmed")
+        condition = await holds(client, "Gateway", "load", "Programmed")
         await holds(client, "HTTPRoute", "web", "Accepted")
         await holds(client, "GRPCRoute", "calls", "Accepted")
-        load = Load(str(found["addresses"][0]["value"]), trust)
+        load = Load(str(condition["addresses"][0]["value"]), trust)
         running = asyncio.create_task(load.run(SECONDS))
         number = await changes(client, class_name, ca, SECONDS, every)
         await running

@@ -1,4 +1,4 @@
-"""What users type beside `gatehouse up`."""
+"""Commands other than `gatehouse up`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,23 @@ async def test_kubectl_takes_it_for_real(
     logs = await kubectl("logs", deployment)
     assert "applied" in logs
     assert len((await kubectl("logs", deployment, "--tail=1")).splitlines()) == 1
+    assert await kubectl("logs", deployment, "--since-time=2999-01-01T00:00:00Z") == ""
+    stamped = (await kubectl("logs", deployment, "--timestamps")).splitlines()
+    moments = [datetime.fromisoformat(line.partition(" ")[0]) for line in stamped]
+    assert moments == sorted(moments)
+    uid = (await client.get(resources.DEPLOYMENTS, deployment.partition("/")[2], "default"))[
+        "metadata"
+    ]["uid"]
+    (pod,) = [
+        each["metadata"]["name"]
+        for each in (await client.list(resources.PODS, "default")).items
+        if each["metadata"]["ownerReferences"][0]["uid"] == uid
+    ]
+    path = f"/api/v1/namespaces/default/pods/{pod}/log"
+    since = stamped[-1].partition(" ")[0]
+    # By kubectl logs, times are of whole seconds only.
+    latest = await kubectl("get", "--raw", f"{path}?sinceTime={since}")
+    assert logs.splitlines()[0] not in latest
     table = await kubectl("get", "gateways")
     assert table.split()[:5] == ["NAME", "CLASS", "ADDRESS", "PROGRAMMED", "AGE"]
     assert "gatehouse-nginx" in table

@@ -54,12 +54,12 @@ async def test_an_envoy_shows_its_resources_and_no_key(
     await holds(client, "HTTPRoute", "app", "Accepted")
     done = await config(installation, "default/web")
     assert (done.returncode, done.stderr) == (0, "")
-    found = yaml.safe_load(done.stdout)
-    assert {"tcp/8080", "tcp/8443"} <= set(found["Listener"])
-    assert any("default-app" in name for name in found["Cluster"])
+    document = yaml.safe_load(done.stdout)
+    assert {"tcp/8080", "tcp/8443"} <= set(document["Listener"])
+    assert any("default-app" in name for name in document["Cluster"])
     assert "PRIVATE KEY" not in done.stdout
     assert "-----BEGIN CERTIFICATE-----" in done.stdout
-    (secret,) = (s for s in found["Secret"].values() if "tls_certificate" in s)
+    (secret,) = (s for s in document["Secret"].values() if "tls_certificate" in s)
     assert secret["tls_certificate"]["private_key"] == {"inline_string": "[redacted]"}
 
 
@@ -69,7 +69,7 @@ def gateway(name: str, gateway_class: str) -> dict[str, Any]:
     return made
 
 
-async def test_a_gateway_without_a_data_plane_is_told_why(
+async def test_config_explains_missing_data_plane(
     installation: Installation, client: kube.Client
 ) -> None:
     parameters = {"group": "gatehouse.dev", "kind": "GatewayParameters", "name": "none"}

@@ -1,4 +1,4 @@
-"""What the provisioner makes of a Gateway's parameters runs on one machine: DaemonSets too."""
+"""Provisioned data planes with parameters, including DaemonSets, on one machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def parameters(note: Path) -> dict[str, Any]:
             {"name": "notes", "mountPath": "/etc/notes"},
             {"name": "keys", "mountPath": "/etc/keys"},
         ],
-        "lifecycle": {"preStop": {"exec": {"command": ["cp", "/etc/notes/text", str(note)]}}},
+        "lifecycle": {
+            "preStop": {"sleep": {"seconds": 3}},
+            "postStart": {"exec": {"command": ["touch", str(note)]}},
+        },
         "readinessProbe": {"periodSeconds": 1},
     }
     volumes = [
@@ -88,8 +91,8 @@ async def test_a_daemon_set_with_everything_runs_and_gives_its_place_to_a_deploy
     await until(lambda: _answers(where))
 
     async def ready() -> bool:
-        found = await client.get(DAEMON_SETS, NAME, "default")
-        return bool((found.get("status") or {}).get("numberReady") == 1)
+        daemon_set = await client.get(DAEMON_SETS, NAME, "default")
+        return bool((daemon_set.get("status") or {}).get("numberReady") == 1)
 
     await until(ready)
     assert await gone(client, DEPLOYMENTS)
@@ -103,26 +106,34 @@ async def test_a_daemon_set_with_everything_runs_and_gives_its_place_to_a_deploy
     assert environ["POD_IP"] == where
     assert environ["NGINX_AGENT_COMMAND_AUTH_TOKENPATH"] == str(volumes / "token" / "token")
     assert "owner-type=DaemonSet" in environ["NGINX_AGENT_LABELS"]
-    assert not note.exists()
+    before = installation.agent()
 
-    change = {"spec": {"kubernetes": {"daemonSet": None, "deployment": {"replicas": 2}}}}
+    container = {"lifecycle": {"postStart": {"exec": {"command": ["touch", str(note)]}}}}
+    deployment = {"replicas": 2, "container": container}
+    change = {"spec": {"kubernetes": {"daemonSet": None, "deployment": deployment}}}
     await client.patch(NGINX_PROXIES, "p", change, "default")
     await until(lambda: gone(client, DAEMON_SETS))
+    # It serves for the time of its hook.
+    await asyncio.sleep(1)
+    assert before.alive()
+    assert await _answers(where)
 
     async def replaced() -> bool:
         try:
-            found = await client.get(DEPLOYMENTS, NAME, "default")
+            deployment = await client.get(DEPLOYMENTS, NAME, "default")
         except kube.NotFound:
             return False
-        return bool((found.get("status") or {}).get("readyReplicas") == 1)
+        return bool((deployment.get("status") or {}).get("readyReplicas") == 1)
 
     await until(replaced, 60)
-    assert note.read_text() == "good bye"
+    assert not before.alive()
     assert await address(client) == where
     await until(lambda: _answers(where))
-    found = await client.get(DEPLOYMENTS, NAME, "default")
-    [available] = [each for each in found["status"]["conditions"] if each["type"] == "Available"]
+    served = await client.get(DEPLOYMENTS, NAME, "default")
+    [available] = [each for each in served["status"]["conditions"] if each["type"] == "Available"]
     assert "only one of 2 replicas" in available["message"]
+    assert "lifecycle.postStart.exec: not supported on one machine" in available["message"]
+    assert not note.exists()
     await client.delete(GATEWAYS, "web", "default")
     await until(lambda: gone(client, DEPLOYMENTS))
 

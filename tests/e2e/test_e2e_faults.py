@@ -68,11 +68,11 @@ async def test_traffic_goes_on_while_the_agent_is_killed(
         agent.signal(signal.SIGKILL)
 
         async def adopted() -> bool:
-            found = [
+            result = [
                 process_records.recorded(p)
                 for p in installation.state.glob("node/pods/*/process.json")
             ]
-            return any(record is not None and record != agent for record in found)
+            return any(record is not None and record != agent for record in result)
 
         await until(adopted)
         await _a_change_reaches_traffic(client, where, "/after-agent")
@@ -148,11 +148,11 @@ async def test_a_deleted_pod_is_replaced(
     await client.delete(resources.PODS, before["metadata"]["name"], before["metadata"]["namespace"])
 
     async def replaced() -> bool:
-        found = (await client.list(resources.PODS)).items
-        uids = {pod["metadata"]["uid"] for pod in found}
+        pods = (await client.list(resources.PODS)).items
+        uids = {pod["metadata"]["uid"] for pod in pods}
         ready = [
             condition["status"]
-            for pod in found
+            for pod in pods
             for condition in pod.get("status", {}).get("conditions", ())
             if condition["type"] == "Ready"
         ]

@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
 from fakes.field_agent import FieldAgent, program
 from fakes.installation import apply, condition, hello, holds, route, until
-from fakes.podless import Cluster, client, cluster, give_address, token
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port
@@ -32,7 +32,7 @@ SNIPPET = {
 
 
 class World:
-    """A Gateway on a port of its own, which the agent is to serve."""
+    """A Gateway on its own port, served by the agent."""
 
     def __init__(self, client: kube.Client, agent: FieldAgent, port: int) -> None:
         self.client = client
@@ -44,8 +44,8 @@ class World:
         marked = {"set": [{"name": "X-Route", "value": name}]}
         filters = [{"type": "ResponseHeaderModifier", "responseHeaderModifier": marked}]
         filters += rule.pop("filters", [])
-        made = route(name, f"/{name}", filters=filters, **rule)
-        await self.client.create(resources.HTTP_ROUTES, made)
+        manifest = route(name, f"/{name}", filters=filters, **rule)
+        await self.client.create(resources.HTTP_ROUTES, manifest)
 
     async def answers(self, name: str) -> bool:
         """Tell whether the route answers."""
@@ -58,12 +58,12 @@ class World:
         return False
 
     async def programmed(self) -> tuple[str, str, str]:
-        """Give status, reason and message of the Gateway's condition."""
-        found = await condition(self.client, "Gateway", "web", "Programmed")
-        return (found["status"], found["reason"], found["message"]) if found else ("", "", "")
+        """Return status, reason and message of the Gateway's Programmed condition."""
+        result = await condition(self.client, "Gateway", "web", "Programmed")
+        return (result["status"], result["reason"], result["message"]) if result else ("", "", "")
 
     async def not_programmed(self) -> str:
-        """Give why the Gateway is not Programmed; empty: it is."""
+        """Return why the Gateway is not Programmed; empty if it is."""
         status, _, message = await self.programmed()
         return message if status == "False" else ""
 
@@ -107,13 +107,13 @@ async def test_rejected_filter_is_left_out_with_nginx_message(world: World) -> N
     assert await world.answers("good")
 
     async def rejected() -> dict[str, Any] | None:
-        found = await world.client.get(resources.SNIPPETS_FILTERS, "bad", "default")
-        conditions = found["status"]["controllers"][0]["conditions"]
+        snippets_filter = await world.client.get(resources.SNIPPETS_FILTERS, "bad", "default")
+        conditions = snippets_filter["status"]["controllers"][0]["conditions"]
         return next((each for each in conditions if each["status"] == "False"), None)
 
-    found = await until(rejected)
-    assert found["type"] == "Accepted"
-    assert 'unknown directive "not_a_directive"' in found["message"]
+    result = await until(rejected)
+    assert result["type"] == "Accepted"
+    assert 'unknown directive "not_a_directive"' in result["message"]
     status, _, message = await world.programmed()
     assert (status, "SnippetsFilter default/bad" in message) == ("True", True)
 

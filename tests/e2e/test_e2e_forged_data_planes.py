@@ -1,4 +1,4 @@
-"""Users of one namespace cannot have the node run commands of theirs as a data plane."""
+"""Protection of the node from data planes that users of a namespace forge."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def tenant(installation: Installation, client: kube.Client) -> AsyncIterat
 
 @pytest.fixture
 async def serving(client: kube.Client, backends: None) -> str:
-    """Give the address of a Gateway that serves."""
+    """Return the address of a Gateway once it serves."""
     try:
         await client.get(GATEWAYS, "web", "default")
     except kube.NotFound:
@@ -131,8 +131,8 @@ def balanced(name: str) -> dict[str, Any]:
 
 async def has_address(client: kube.Client, name: str) -> bool:
     """Return whether the node has seen a Service: a round has run since it was created."""
-    found = await client.get(SERVICES, name, "default")
-    return bool(((found.get("status") or {}).get("loadBalancer") or {}).get("ingress"))
+    service = await client.get(SERVICES, name, "default")
+    return bool(((service.get("status") or {}).get("loadBalancer") or {}).get("ingress"))
 
 
 async def owner(client: kube.Client) -> dict[str, Any]:
@@ -155,8 +155,8 @@ async def test_user_cannot_create_a_data_plane(
     await client.create(SERVICES, balanced(name))
     metadata: dict[str, Any] = {"labels": LABELS}
     if owned:
-        made = await client.get(DEPLOYMENTS, NAME, "default")
-        metadata["labels"] = made["metadata"]["labels"]
+        deployment = await client.get(DEPLOYMENTS, NAME, "default")
+        metadata["labels"] = deployment["metadata"]["labels"]
         metadata["ownerReferences"] = [await owner(client)]
     obj = forged(name, note, **metadata)
     if kind == "daemonsets":
@@ -241,11 +241,11 @@ async def test_user_may_scale_and_delete_the_data_plane_of_a_gateway(
 
     async def made_again() -> bool:
         try:
-            found = await client.get(DEPLOYMENTS, NAME, "default")
+            deployment = await client.get(DEPLOYMENTS, NAME, "default")
         except kube.NotFound:
             return False
-        ready = (found.get("status") or {}).get("readyReplicas") == 1
-        return bool(found["metadata"]["uid"] != before and ready)
+        ready = (deployment.get("status") or {}).get("readyReplicas") == 1
+        return bool(deployment["metadata"]["uid"] != before and ready)
 
     await until(made_again, 60)
 
@@ -268,10 +268,10 @@ async def test_pod_of_a_user_with_the_name_of_a_data_planes_pod_is_not_run(
     assert status == 200, text
 
     async def replaced() -> bool:
-        found = await client.get(DEPLOYMENTS, NAME, "default")
-        annotations = found["spec"]["template"]["metadata"]["annotations"]
+        deployment = await client.get(DEPLOYMENTS, NAME, "default")
+        annotations = deployment["spec"]["template"]["metadata"]["annotations"]
         assert not note.exists()
-        ready = (found.get("status") or {}).get("readyReplicas") == 1
+        ready = (deployment.get("status") or {}).get("readyReplicas") == 1
         process = await _process(client)
         return annotations.get("example.com/note") == "x" and ready and process["name"] == name
 
@@ -340,14 +340,14 @@ async def test_parameters_of_a_gateway_cannot_set_what_runs(
     reference = {"group": NGINX_PROXIES.group, "kind": "NginxProxy", "name": "own"}
     change = {"spec": {"infrastructure": {"parametersRef": reference}}}
     await client.patch(GATEWAYS, "web", change, "default")
-    found = await holds(client, "Gateway", "web", "Accepted", "False")
-    assert found["reason"] == "InvalidParameters"
+    condition = await holds(client, "Gateway", "web", "Accepted", "False")
+    assert condition["reason"] == "InvalidParameters"
     fields = (
         "spec.kubernetes.deployment.patches",
         "spec.kubernetes.deployment.container.lifecycle.preStop.exec",
     )
-    assert "NginxProxy default/own: " in found["message"]
-    assert all(field in found["message"] for field in fields)
+    assert "NginxProxy default/own: " in condition["message"]
+    assert all(field in condition["message"] for field in fields)
 
     async def provisioned() -> bool:
         made = await client.get(DEPLOYMENTS, NAME, "default")
@@ -364,7 +364,7 @@ async def test_parameters_of_a_gateway_cannot_set_what_runs(
 
 
 async def _process(client: kube.Client) -> dict[str, Any]:
-    """Give the metadata of the Pod that the data plane runs as."""
+    """Return the metadata of the Pod that the data plane runs as."""
     listed = await client.list(PODS, "default")
     current = await client.get(DEPLOYMENTS, NAME, "default")
     uid = current["metadata"]["uid"]
@@ -372,6 +372,6 @@ async def _process(client: kube.Client) -> dict[str, Any]:
     for pod in listed.items:
         owners = [each["uid"] for each in pod["metadata"].get("ownerReferences") or ()]
         if uid in owners or pod["metadata"]["name"] == name:
-            found: dict[str, Any] = pod["metadata"]
-            return found
+            metadata: dict[str, Any] = pod["metadata"]
+            return metadata
     return {"name": "", "uid": ""}

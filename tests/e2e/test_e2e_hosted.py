@@ -1,4 +1,4 @@
-"""Hosted kube-apiservers through a whole `gatehouse up`: who reaches which, and nobody is cut."""
+"""Hosted kube-apiservers in a whole `gatehouse up`: access, and connections across changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from cryptography import x509
 
 from fakes import apiservers
-from fakes.apiservers import Client, Refused, Server, apiserver, asked, connect
+from fakes.apiservers import Client, ConnectionRejected, Server, apiserver, connect, server_name_at
 from fakes.authority import Authority
 from fakes.installation import Installation, apply, holds, until
 from gatehouse.apis import resources
@@ -135,8 +135,8 @@ def trust(authority: Authority) -> ssl.SSLContext:
 @pytest.fixture
 async def address(client: kube.Client) -> str:
     await apply(client, [gateway()])
-    found = await holds(client, "Gateway", "apis", "Programmed")
-    return str(found["addresses"][0]["value"])
+    condition = await holds(client, "Gateway", "apis", "Programmed")
+    return str(condition["addresses"][0]["value"])
 
 
 async def test_clients_outside_and_inside_reach_their_own_cluster(
@@ -149,13 +149,13 @@ async def test_clients_outside_and_inside_reach_their_own_cluster(
         await serve(client, b, address="fd00::5", allowedSources=["127.0.9.0/24", "192.0.2.0/24"])
         alice = await connect(names, trust, "API.a.test")
         assert (alice.server, alice.shown) == ("a", "alice")
-        assert await asked(names, trust, "api.b.test", source="127.0.9.1") == "b"
-        assert await asked(names, trust, "api.b.test", source="127.0.8.1") == ""
-        assert await asked(names, trust, "api.c.test") == ""
-        assert await asked(names, trust, None) == ""
+        assert await server_name_at(names, trust, "api.b.test", source="127.0.9.1") == "b"
+        assert await server_name_at(names, trust, "api.b.test", source="127.0.8.1") == ""
+        assert await server_name_at(names, trust, "api.c.test") == ""
+        assert await server_name_at(names, trust, None) == ""
 
         async def through(header: bytes, source: str = "127.0.66.1") -> str:
-            return await asked(inside, trust, None, header=header, source=source)
+            return await server_name_at(inside, trust, None, header=header, source=source)
 
         first, second = apiservers.version_1, apiservers.version_2
         assert await through(first("192.0.2.1", "10.1.2.3", 443)) == "a"
@@ -165,13 +165,13 @@ async def test_clients_outside_and_inside_reach_their_own_cluster(
         assert await through(first("192.0.2.1", "10.1.2.3", 443), "127.0.67.1") == ""
         assert await through(apiservers.LOCAL) == await through(apiservers.UNKNOWN) == ""
 
-        found = await client.get(resources.HOSTED_API_SERVERS, "a", "default")
-        assert found["status"]["readyEndpoints"] == 1
-        assert found["status"]["addresses"] == [{"type": "IPAddress", "value": address}]
+        hosted_api_server = await client.get(resources.HOSTED_API_SERVERS, "a", "default")
+        assert hosted_api_server["status"]["readyEndpoints"] == 1
+        assert hosted_api_server["status"]["addresses"] == [{"type": "IPAddress", "value": address}]
 
         await apply(client, [hosted("late", "api.a.test")])
         await holds(client, "HostedAPIServer", "late", "Accepted", "False")
-        assert await asked(names, trust, "api.a.test") == "a"
+        assert await server_name_at(names, trust, "api.a.test") == "a"
 
         zone = tmp_path / "zone"
         command = [sys.executable, "-m", "gatehouse", "dns", "zone", "--zone", "test"]
@@ -185,15 +185,15 @@ async def test_clients_outside_and_inside_reach_their_own_cluster(
         await apply(client, [hosted("b", address="fd00::5", allowedSources=["127.0.8.0/24"])])
 
         async def other_list() -> bool:
-            return await asked(names, trust, "api.b.test", source="127.0.8.1") == "b"
+            return await server_name_at(names, trust, "api.b.test", source="127.0.8.1") == "b"
 
         await until(other_list)
-        assert await asked(names, trust, "api.b.test", source="127.0.9.1") == ""
+        assert await server_name_at(names, trust, "api.b.test", source="127.0.9.1") == ""
         for name in ("b", "late"):
             await client.delete(resources.HOSTED_API_SERVERS, name, "default")
 
         async def gone() -> bool:
-            return await asked(names, trust, "api.b.test", source="127.0.8.1") == ""
+            return await server_name_at(names, trust, "api.b.test", source="127.0.8.1") == ""
 
         await until(gone)
         assert await alice.echo("still here") == "still here"
@@ -213,8 +213,8 @@ async def test_dnsendpoints_follow_servers(
 
     async def published() -> Any:
         with contextlib.suppress(kube.NotFound):
-            found = await client.get(resources.DNS_ENDPOINTS, "d", "default")
-            return [(e["dnsName"], e["targets"]) for e in found["spec"]["endpoints"]]
+            dns_endpoint = await client.get(resources.DNS_ENDPOINTS, "d", "default")
+            return [(e["dnsName"], e["targets"]) for e in dns_endpoint["spec"]["endpoints"]]
         return []
 
     async with apiserver(authority, "d") as d:
@@ -251,7 +251,7 @@ class Held:
             try:
                 async with asyncio.timeout(20):
                     assert await client.echo(str(number)) == str(number)
-            except (Refused, TimeoutError) as error:
+            except (ConnectionRejected, TimeoutError) as error:
                 self.lost.append(f"{client.server}: {error!r}")
                 return
             self.said[client.server] += 1
@@ -281,7 +281,7 @@ async def _change(client: kube.Client, number: int, kept: list[tuple[Server, Ser
 async def test_no_connection_ends_while_names_come_and_go(
     client: kube.Client, authority: Authority, trust: ssl.SSLContext, address: str
 ) -> None:
-    """That none ends later, when Envoy has drained what changed, is tested with the back end."""
+    """Tests of the back end cover later ends, after Envoy drained the changed filter chains."""
     async with contextlib.AsyncExitStack() as stack:
         kept = []
         for number in range(5):
@@ -311,7 +311,7 @@ async def test_no_connection_ends_while_names_come_and_go(
         await talking
         last = f"churn-{(number - 1) // 4}"
         await holds(client, "HostedAPIServer", last, "Programmed")
-        reached = await asked((address, OUTSIDE), trust, f"api.{last}.test")
+        reached = await server_name_at((address, OUTSIDE), trust, f"api.{last}.test")
         for made in connections:
             made.close()
     print(f"{number} changes in {SECONDS:.0f} s; {sum(held.said.values())} echoes over {HELD}")

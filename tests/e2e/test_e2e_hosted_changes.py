@@ -14,23 +14,31 @@ from typing import Any
 
 import pytest
 
-from fakes.dns_serving import serving
+from fakes.dns_server import serving
+from fakes.hosted_fixtures import (
+    MARKS,
+    PROXIES,
+    address,
+    clusters,
+    estate,
+    installation,
+    node_proxy,
+)
 from fakes.hosted_objects import (
     INSIDE,
     NAMES,
     ONE,
     TWO,
     gateway,
+    is_reachable,
+    is_rejected,
     programmed,
-    reached,
-    refused,
     served,
 )
-from fakes.hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
 from fakes.hosting import NODE, NODE_BALANCER, POOL, SERVICE_NAME, Cluster, Estate, NodeProxy, Place
 from fakes.installation import Installation, apply, until
 from fakes.machines import Machine
-from fakes.watching import Watch, answers, watch
+from fakes.watch_connections import Watch, answers, watch
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.free_ports import free_port
@@ -121,7 +129,7 @@ async def test_watches_outlive_all_changes_but_the_end_of_their_own_cluster(
                 await _remove(client, going.name)
             late.append(time.monotonic() - begun - changes * 0.1)
             await asyncio.sleep(max(0.0, -late[-1]))
-        # Without its name a cluster takes nobody new; whoever is there goes with the cluster.
+        # Without its name a cluster gets no new clients; its connections end with the cluster.
         name = f"api.{going.name}.test"
         await until(lambda: _not(answers(estate.outside, outside, going, sni=name)))
         assert not [each.ended for each in leaving if each.ended]
@@ -162,26 +170,26 @@ async def test_a_gateway_that_was_away_is_used_again(
     start = functools.partial(node_proxy.start, f"{address}:{INSIDE}", ONE[:1], "--proxy", proxy)
     await asyncio.to_thread(start)
     ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://{ONE[0]}")
-    assert await reached(ask)
+    assert await is_reachable(ask)
     os.kill(await until(lambda: _envoy(estate.hosting)), signal.SIGKILL)
     begun = time.monotonic()
-    await until(lambda: reached(ask))
+    await until(lambda: is_reachable(ask))
     print(f"measured: {time.monotonic() - begun:.1f} s after Envoy's death ({proxy})")
     await client.delete(resources.GATEWAYS, "apis", "default")
-    await until(lambda: refused(ask))
-    assert node_proxy.asked("/readyz") == "ok\n"
+    await until(lambda: is_rejected(ask))
+    assert node_proxy.probe_response("/readyz") == "ok\n"
     await apply(client, [gateway()])
     assert await programmed(client, "apis", *clusters) == address
     begun = time.monotonic()
-    await until(lambda: reached(ask))
+    await until(lambda: is_reachable(ask))
     print(f"measured: {time.monotonic() - begun:.1f} s after the Gateway is back ({proxy})")
 
 
 async def _envoy(hosting: Machine) -> int:
     """Return the pid of the only Envoy on a machine; 0 if there is not exactly one."""
     pids = hosting.run("ip", "netns", "pids", hosting.name).split()
-    found = [int(pid) for pid in pids if _command(pid) == "envoy"]
-    return found[0] if len(found) == 1 else 0
+    result = [int(pid) for pid in pids if _command(pid) == "envoy"]
+    return result[0] if len(result) == 1 else 0
 
 
 def _command(pid: str) -> str:
@@ -207,13 +215,13 @@ async def test_the_gateways_name_is_followed_to_another_address(
         )  # fmt: skip
         await asyncio.to_thread(start)
         ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://{ONE[0]}")
-        await until(lambda: reached(ask))
+        await until(lambda: is_reachable(ask))
         held = await watch(estate.pod, (ONE[0], 443), clusters[0], SERVICE_NAME)
         await apply(client, served(clusters[0], "others"))
         dns.answers(other)
         begun = time.monotonic()
-        await until(lambda: reached(ask), seconds=60)
-        # Ask until nobody is led to the former address any more.
+        await until(lambda: is_reachable(ask), seconds=60)
+        # Ask until no client is led to the former address.
         await until(lambda: _always(ask), seconds=60)
         print(f"measured: {time.monotonic() - begun:.1f} s after the DNS ({proxy})")
         assert not held.ended
@@ -222,14 +230,14 @@ async def test_the_gateways_name_is_followed_to_another_address(
 
 
 async def _always(ask: Any) -> bool:
-    return all([await reached(ask) for _ in range(3)])
+    return all([await is_reachable(ask) for _ in range(3)])
 
 
 @pytest.mark.skipif(not shutil.which("haproxy"), reason="no haproxy")
 async def test_haproxy_keeps_the_gateways_address_while_no_name_server_answers(
     estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
 ) -> None:
-    """NGINX does not: it knows nothing of the name any more when its time to live is over."""
+    """NGINX does not: it drops the addresses when their time to live is over."""
     with serving(estate.node, "gateway.test") as dns:
         dns.answers(address)
         start = functools.partial(
@@ -238,7 +246,7 @@ async def test_haproxy_keeps_the_gateways_address_while_no_name_server_answers(
         )  # fmt: skip
         await asyncio.to_thread(start)
         ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://{ONE[0]}")
-        await until(lambda: reached(ask))
+        await until(lambda: is_reachable(ask))
         dns.close()
         # HAProxy's own patience is 30 s.
         await asyncio.sleep(50)
@@ -274,7 +282,7 @@ async def test_pods_reach_an_ipv6_address_by_an_ipv6_gateway(
     start = functools.partial(node_proxy.start, f"[{NODE_BALANCER}]:{port}", ONE, "--proxy", proxy)
     await asyncio.to_thread(start)
     ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://[{ONE[1]}]")
-    await until(lambda: reached(ask))
+    await until(lambda: is_reachable(ask))
     assert ask() == "one-admin"
     assert "failed" in clusters[1].user_seen(estate.pod, f"https://[{TWO[1]}]")
     balancer.terminate()

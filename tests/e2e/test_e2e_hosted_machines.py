@@ -1,4 +1,4 @@
-"""Who reaches which hosted kube-apiserver: kubectl outside, Pods behind a node proxy."""
+"""Access to hosted kube-apiservers: kubectl outside, Pods behind a node proxy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,28 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fakes import watching
+from fakes import watch_connections
 from fakes.apiservers import version_2
-from fakes.dns_serving import serving
-from fakes.hosted_objects import INSIDE, ONE, TWO, gateway, programmed, reached, refused, served
-from fakes.hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
+from fakes.dns_server import serving
+from fakes.hosted_fixtures import (
+    MARKS,
+    PROXIES,
+    address,
+    clusters,
+    estate,
+    installation,
+    node_proxy,
+)
+from fakes.hosted_objects import (
+    INSIDE,
+    ONE,
+    TWO,
+    gateway,
+    is_reachable,
+    is_rejected,
+    programmed,
+    served,
+)
 from fakes.hosting import NODE, SERVICE_NAME, Cluster, Estate, NodeProxy
 from fakes.installation import apply, until
 from gatehouse.kube import client as kube
@@ -34,7 +51,7 @@ async def test_kubectl_of_a_pod_reaches_its_own_cluster_and_no_other(
     start = functools.partial(node_proxy.start, f"{address}:{INSIDE}", ONE, "--proxy", proxy)
     await asyncio.to_thread(start)
     assert one.user_seen(estate.pod, f"https://{ONE[0]}") == "one-admin"
-    # The certificate of another cluster's client is nobody's here.
+    # A client certificate of another cluster is not valid here.
     assert "failed" in one.user_seen(estate.pod, f"https://{ONE[0]}", files=two.files)
     # The node has no way to the other cluster's address.
     assert "failed" in two.user_seen(estate.pod, f"https://{TWO[0]}")
@@ -54,12 +71,12 @@ async def test_kubectl_outside_chooses_its_cluster_by_name(
         assert "failed" in one.user_seen(estate.outside, "https://api.three.test", dns.file)
         # An address is no name: nothing is chosen.
         assert "failed" in one.user_seen(estate.outside, f"https://{address}")
-        # Who comes from elsewhere than the list says meets nobody.
+        # Clients outside allowedSources reach no cluster.
         await apply(client, served(two, allowedSources=["192.0.2.128/25"]))
         ask = functools.partial(two.user_seen, estate.outside, "https://api.two.test", dns.file)
-        await until(lambda: refused(ask))
+        await until(lambda: is_rejected(ask))
         await apply(client, served(two, allowedSources=["192.0.2.0/25"]))
-        await until(lambda: reached(ask))
+        await until(lambda: is_reachable(ask))
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
@@ -94,7 +111,7 @@ async def test_the_name_of_the_master_service_leads_to_the_own_cluster(
 async def test_connections_of_pods_are_not_tracked(
     estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
 ) -> None:
-    # With a rule that needs tracking the kernel tracks what it is not told to leave alone.
+    # With a rule that needs tracking, the kernel tracks all connections without a notrack rule.
     for words in (
         "add table inet other",
         "add chain inet other seen { type filter hook input priority 10 ; policy accept ; }",
@@ -102,7 +119,7 @@ async def test_connections_of_pods_are_not_tracked(
     ):
         estate.node.run("nft", *words.split())
     await asyncio.to_thread(node_proxy.start, f"{address}:{INSIDE}", ONE[:1])
-    held = await watching.watch(estate.pod, (ONE[0], 443), clusters[0], SERVICE_NAME)
+    held = await watch_connections.watch(estate.pod, (ONE[0], 443), clusters[0], SERVICE_NAME)
     tracked = estate.node.run("conntrack", "-L", "-f", "ipv4", check=False).splitlines()
     held.close()
     estate.node.run("nft", "delete", "table", "inet", "other")
@@ -110,7 +127,7 @@ async def test_connections_of_pods_are_not_tracked(
     assert not [line for line in tracked if ONE[0] in line]
 
 
-async def test_who_may_claim_a_destination(
+async def test_proxy_protocol_destination_is_accepted_from_trusted_proxy_only(
     estate: Estate, clusters: list[Cluster], client: kube.Client, address: str
 ) -> None:
     """A proxy that is trusted is believed all it says; without trust its own address counts."""
@@ -119,18 +136,18 @@ async def test_who_may_claim_a_destination(
 
     async def claimed(source: str, wanted: str = TWO[0], port: int = 443) -> bool:
         header = version_2(source, wanted, port)
-        return await watching.answers(estate.node, inside, two, header)
+        return await watch_connections.answers(estate.node, inside, two, header)
 
     assert await claimed(NODE)
     assert not await claimed(NODE, "10.1.2.9")
     assert not await claimed(NODE, port=6443)
-    outside = watching.answers(estate.outside, inside, two, version_2(NODE, TWO[0], 443))
+    outside = watch_connections.answers(estate.outside, inside, two, version_2(NODE, TWO[0], 443))
     assert not await outside
     # A list does not bind a trusted proxy that lies about where a connection is from.
     await apply(client, served(two, allowedSources=["198.51.100.128/25"]))
     await until(lambda: _not(claimed(NODE)))
     assert await claimed("198.51.100.200")
-    # Where nobody is trusted the list is about the proxies: other nodes reach nobody.
+    # Without trusted proxies, allowedSources applies to the proxies: other nodes reach no cluster.
     await apply(client, [gateway("untrusting", trusted="")])
     await apply(client, served(two, "untrusting", allowedSources=["198.51.100.128/25"]))
     inside = (await programmed(client, "untrusting"), INSIDE)

@@ -48,7 +48,7 @@ async def run(command: Any, *arguments: Any, **more: Any) -> Any:
     return await asyncio.to_thread(command, *arguments, **more)
 
 
-async def test_somebody_with_a_certificate_does_what_their_role_allows(estate: Estate) -> None:
+async def test_client_certificate_grants_permissions_of_its_role(estate: Estate) -> None:
     for name in (A, B):
         alice = estate.kubectl(estate.by_certificate(name, "alice", "dev"))
         who = json.loads(await run(alice, "auth", "whoami", "-o", "json"))
@@ -57,8 +57,8 @@ async def test_somebody_with_a_certificate_does_what_their_role_allows(estate: E
         }  # fmt: skip
         made = {**MAP, "data": {"cluster": name}}
         await run(alice, "apply", "-f", "-", stdin=made)
-        found = await run(alice.json, "get", "configmap", "settings")
-        assert found["data"] == {"cluster": name}
+        result = await run(alice.json, "get", "configmap", "settings")
+        assert result["data"] == {"cluster": name}
         refused = await run(alice.fails, "-n", "other", "get", "configmaps")
         assert 'User "alice" cannot list resource "configmaps"' in refused
 
@@ -78,14 +78,14 @@ async def test_a_service_account_is_known_by_its_token_at_its_own_cluster(estate
     assert "You must be logged in to the server" in await run(elsewhere.fails, "get", "configmaps")
 
 
-async def test_whoever_shows_nothing_is_anonymous(estate: Estate) -> None:
+async def test_request_without_credentials_is_anonymous(estate: Estate) -> None:
     core = await run(official, estate.kubeconfig(A, {}, "nobody"))
     assert (await run(VersionApi(core.api_client).get_code)).major == "1"
     with pytest.raises(ApiException) as failure:
         await run(core.list_namespaced_config_map, "team")
     assert failure.value.status == 403
-    said = json.loads(failure.value.body)["message"]
-    assert 'User "system:anonymous" cannot list resource "configmaps"' in said
+    message = json.loads(failure.value.body)["message"]
+    assert 'User "system:anonymous" cannot list resource "configmaps"' in message
 
 
 async def test_a_certificate_of_another_cluster_is_worth_nothing(estate: Estate) -> None:
@@ -187,7 +187,7 @@ def official(path: Path) -> CoreV1Api:
 
 
 def watched(core: CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple[str, Any]]:
-    """Give what happens to ConfigMaps."""
+    """Return the events of a watch on ConfigMaps."""
     version = core.list_namespaced_config_map("team").metadata.resource_version
     begun.set()
     events = watch.Watch().stream(
@@ -232,7 +232,7 @@ async def test_logs_go_on_and_commands_run(estate: Estate, client: kube.Client) 
         await apply(client, [front])
         begun = time.monotonic()
         await client.create(resources.UPSTREAM_CLUSTERS, raw)
-        await kube_estate.said(client, "pods.kube", "Programmed")
+        await kube_estate.wait_for_condition(client, "pods.kube", "Programmed")
         # Envoy gives secrets up after 15 s, and serves without them.
         assert time.monotonic() - begun < 10
         alice = estate.kubectl(estate.by_certificate("pods.kube", "alice", of=A))
@@ -250,11 +250,11 @@ async def test_logs_go_on_and_commands_run(estate: Estate, client: kube.Client) 
 
 
 async def test_the_status_says_what_is_served(estate: Estate, client: kube.Client) -> None:
-    found = await client.get(resources.UPSTREAM_CLUSTERS, A)
-    assert found["status"]["hosts"] == [A]
-    held = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+    upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, A)
+    assert upstream_cluster["status"]["hosts"] == [A]
+    held = {each["type"]: each["status"] for each in upstream_cluster["status"]["conditions"]}
     assert held == {"Accepted": "True", "ResolvedRefs": "True", "Programmed": "True"}
-    (gateway,) = found["status"]["gateways"]
+    (gateway,) = upstream_cluster["status"]["gateways"]
     assert gateway["gatewayRef"]["name"] == "apis"
 
 

@@ -35,7 +35,7 @@ class Pods:
         self._log = log
 
     def asked(self) -> list[str]:
-        """What the kube-apiserver was asked for: a line for each stream."""
+        """Return the requests that the kube-apiserver received: a line for each stream."""
         return [each for each in self._log.read_text().splitlines() if " as " in each]
 
 
@@ -49,7 +49,7 @@ async def pods(estate: Estate, client: kube.Client, tmp_path: Path) -> AsyncIter
         raw["spec"]["secureServing"]["secretRef"]["name"] = "pods-front"
         await apply(client, [kube_estate.secret("pods-front", cert, key, cluster.authority)])
         await client.create(resources.UPSTREAM_CLUSTERS, raw)
-        await kube_estate.said(client, NAME, "Programmed")
+        await kube_estate.wait_for_condition(client, NAME, "Programmed")
         yield Pods(estate.kubectl(estate.by_certificate(NAME, "alice", of=A)), log)
         await client.delete(resources.UPSTREAM_CLUSTERS, NAME)
 
@@ -77,7 +77,7 @@ async def test_forwarded_ports(pods: Pods, protocol: str) -> None:
     process = pods.alice.start("port-forward", "pod/p", ":8080", ":9090", **spoken)
     try:
         assert process.stdout is not None
-        # Each port is told for 127.0.0.1, and where there is IPv6 for ::1.
+        # kubectl prints each port for 127.0.0.1, and with IPv6 also for ::1.
         ports: dict[str, int] = {}
         while len(ports) < 2:
             line = await asyncio.to_thread(process.stdout.readline)

@@ -38,12 +38,12 @@ async def cluster(client: kube.Client) -> kube.Client:
 
 
 async def join(client: kube.Client, number: int) -> None:
-    made = await client.create(resources.NODES, {"metadata": {"name": f"n{number}"}})
+    node = await client.create(resources.NODES, {"metadata": {"name": f"n{number}"}})
     status = {
         "conditions": [{"type": "Ready", "status": "True"}],
         "addresses": [{"type": "InternalIP", "address": f"10.0.0.{number}"}],
     }
-    await client.update_status(resources.NODES, {**made, "status": status})
+    await client.update_status(resources.NODES, {**node, "status": status})
 
 
 def service(name: str, namespace: str, *ports: tuple[str, int], **annotations: str) -> Any:
@@ -87,8 +87,8 @@ def balancer(name: str, *urls: str, **spec: Any) -> Any:
 
 async def programmed(client: kube.Client, name: str, reason: str = "Programmed") -> Any:
     async def check() -> Any:
-        found = await client.get(resources.EXTERNAL_LOAD_BALANCERS, name, "balanced")
-        said = found.get("status") or {}
+        result = await client.get(resources.EXTERNAL_LOAD_BALANCERS, name, "balanced")
+        said = result.get("status") or {}
         for each in said.get("conditions") or ():
             if each["type"] == "Programmed" and each["reason"] == reason:
                 return said
@@ -107,8 +107,8 @@ async def test_a_service_a_node_and_their_end_reach_every_host(cluster: kube.Cli
     ):
         await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, balancer("edge", first, second))
         ports = (("nlk-web", 30080), ("nlk-db", 30090), ("metrics", 30091))
-        made = service("app", "balanced", *ports, **{"nginxinc.io_nlk-db": "stream"})
-        await cluster.create(resources.SERVICES, made)
+        manifest = service("app", "balanced", *ports, **{"nginxinc.io_nlk-db": "stream"})
+        await cluster.create(resources.SERVICES, manifest)
         for fake in (one, two):
             await holds(fake, "http/web", "10.0.0.1:30080", "10.0.0.2:30080")
             await holds(fake, "stream/db", "10.0.0.1:30090", "10.0.0.2:30090")
@@ -128,17 +128,17 @@ async def test_a_service_a_node_and_their_end_reach_every_host(cluster: kube.Cli
             await holds(fake, "stream/db")
 
         async def forgotten() -> bool:
-            found = await cluster.get(resources.EXTERNAL_LOAD_BALANCERS, "edge", "balanced")
-            return not found["status"]["upstreams"]
+            result = await cluster.get(resources.EXTERNAL_LOAD_BALANCERS, "edge", "balanced")
+            return not result["status"]["upstreams"]
 
         await until(forgotten)
         await cluster.delete(resources.EXTERNAL_LOAD_BALANCERS, "edge", "balanced")
 
 
-async def test_trouble_is_told_in_the_host_s_own_words(cluster: kube.Client) -> None:
+async def test_host_sync_failure_is_reported_with_host_message(cluster: kube.Client) -> None:
     async with host("http/web") as (fake, url):
-        made = service("app", "balanced", ("nlk-web", 30180), ("nlk-none", 30181))
-        await cluster.create(resources.SERVICES, made)
+        manifest = service("app", "balanced", ("nlk-web", 30180), ("nlk-none", 30181))
+        await cluster.create(resources.SERVICES, manifest)
         await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, balancer("troubled", url))
         await holds(fake, "http/web", "10.0.0.1:30180", "10.0.0.2:30180")
         words = "http/none: 404 UpstreamNotFound: upstream not found"
@@ -147,10 +147,10 @@ async def test_trouble_is_told_in_the_host_s_own_words(cluster: kube.Client) -> 
         assert words in condition["message"]
 
         async def event() -> Any:
-            found = (await cluster.list(resources.EVENTS, "balanced")).items
+            events = (await cluster.list(resources.EVENTS, "balanced")).items
             return [
                 each
-                for each in found
+                for each in events
                 if each["involvedObject"]["name"] == "app"
                 and each["reason"] == "UpstreamSyncFailed"
                 and words in each["message"]
@@ -164,8 +164,8 @@ async def test_trouble_is_told_in_the_host_s_own_words(cluster: kube.Client) -> 
 
 async def test_users_of_nlk_change_nothing(cluster: kube.Client) -> None:
     async with host("http/nginx-lb-http") as (one, first), host("http/nginx-lb-http") as (two, url):
-        made = service("ingress", "nginx-ingress", ("nlk-nginx-lb-http", 30280))
-        await cluster.create(resources.SERVICES, made)
+        manifest = service("ingress", "nginx-ingress", ("nlk-nginx-lb-http", 30280))
+        await cluster.create(resources.SERVICES, manifest)
         settings = {"nginx-hosts": first, "tls-mode": "no-tls", "log-level": "warn"}
         config = {"metadata": {"name": "nlk-config", "namespace": "nlk"}, "data": settings}
         await cluster.create(resources.CONFIG_MAPS, config)
@@ -178,8 +178,8 @@ async def test_users_of_nlk_change_nothing(cluster: kube.Client) -> None:
 
         async def told() -> bool:
             with contextlib.suppress(kube.NotFound):
-                found = await cluster.get(resources.CONFIG_MAPS, "nlk-config-status", "nlk")
-                return bool(json.loads(found["data"]["status"])["readyHosts"] == "2/2")
+                config_map = await cluster.get(resources.CONFIG_MAPS, "nlk-config-status", "nlk")
+                return bool(json.loads(config_map["data"]["status"])["readyHosts"] == "2/2")
             return False
 
         await until(told)
@@ -188,7 +188,7 @@ async def test_users_of_nlk_change_nothing(cluster: kube.Client) -> None:
         await cluster.delete(resources.CONFIG_MAPS, "nlk-config", "nlk")
 
 
-async def test_a_service_that_goes_while_no_controller_runs_is_missed_by_nobody(
+async def test_servers_of_service_deleted_while_controller_is_stopped_are_removed(
     cluster: kube.Client, installation: Installation
 ) -> None:
     async with host("http/web", "http/human") as (fake, url):
@@ -257,7 +257,7 @@ async def test_the_example_of_the_documentation_is_followed_and_shown(
         await fake.wait()
 
 
-async def test_what_cannot_be_is_refused_by_the_definition(cluster: kube.Client) -> None:
+async def test_crd_rejects_invalid_external_load_balancer(cluster: kube.Client) -> None:
     for spec, words in (
         ({"hosts": []}, "spec.hosts"),
         ({"hosts": [{"url": "ftp://a"}]}, "spec.hosts[0].url"),
@@ -270,8 +270,8 @@ async def test_what_cannot_be_is_refused_by_the_definition(cluster: kube.Client)
         ({"services": {"namespaces": ["*", "a"]}}, "* stands for all"),
         ({"parameters": {"weight": 0}}, "spec.parameters.weight"),
     ):
-        made = balancer("wrong", "http://a/api")
-        made["spec"] |= spec
+        manifest = balancer("wrong", "http://a/api")
+        manifest["spec"] |= spec
         with pytest.raises(kube.Invalid) as refusal:
-            await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
+            await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, manifest)
         assert words in str(refusal.value)

@@ -14,11 +14,11 @@ import yaml
 from click.testing import CliRunner
 
 from fakes.agent_command import agent
+from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, installation, logged, place
+from fakes.external_machines import Machine
+from fakes.external_objects import NODES, balancer, join, listeners, service, wait_for_status
+from fakes.external_traffic import backends, datagram, greeting_of, node, web
 from fakes.installation import ROOT, Installation, apply, until
-from fakes.outside_machines import Machine
-from fakes.outside_objects import NODES, balancer, join, listeners, service, told
-from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, logged, place
-from fakes.outside_traffic import backends, datagram, greeted, node, web
 from fakes.process import environment
 from gatehouse.apis import resources
 from gatehouse.cli.certs import certs
@@ -42,22 +42,22 @@ async def test_ports_of_a_service_answer_on_a_machine_outside(
     )
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place), machine.running():
-        said = await told(cluster, kind, "Programmed")
+        said = await wait_for_status(cluster, kind, "Programmed")
         (host,) = said["hosts"]
         assert (host["name"], host["version"]) == ("lb-1", said["version"])
         assert host["server"].startswith(f"{kind}/")
         assert await web(8080) == (200, "node-1")
         assert (await web(8080, "other.example"))[0] == 404
-        assert await greeted(8081) == "node-1"
+        assert await greeting_of(8081) == "node-1"
         assert await datagram(8081) == "node-1 hello"
-        assert await greeted(8082, "a.secure.example") == "node-1"
+        assert await greeting_of(8082, "a.secure.example") == "node-1"
         with pytest.raises((ConnectionError, ssl.SSLError)):
-            await greeted(8082, "other.example")
+            await greeting_of(8082, "other.example")
 
         if kind == "nginx":
             # What upstreams began with is left out once, a while later.
             await logged(machine, "seeds removed")
-        reloads = await machine.figure("gatehouse_agent_reloads_total")
+        reloads = await machine.metric_value("gatehouse_agent_reloads_total")
         await join(cluster, 2)
 
         async def both() -> bool:
@@ -70,21 +70,21 @@ async def test_ports_of_a_service_answer_on_a_machine_outside(
             return await backends(8080) == {"node-2"}
 
         await until(moved)
-        assert await greeted(8082, "a.secure.example") == "node-2"
+        assert await greeting_of(8082, "a.secure.example") == "node-2"
         if kind == "nginx":
-            assert await machine.figure("gatehouse_agent_reloads_total") == reloads >= 1
+            assert await machine.metric_value("gatehouse_agent_reloads_total") == reloads >= 1
 
             async def counted() -> bool:
-                return await machine.figure("gatehouse_agent_endpoint_updates_total") >= 2
+                return await machine.metric_value("gatehouse_agent_endpoint_updates_total") >= 2
 
             # Each was in traffic before the next; the agent counts it a moment later.
             await until(counted)
-        await told(cluster, kind, "Programmed")
+        await wait_for_status(cluster, kind, "Programmed")
         assert (await shown(installation, f"edge/{kind}"))[1:6] == [
             "lb-1",
             host["server"],
             "",
-            (await told(cluster, kind, "Programmed"))["version"],
+            (await wait_for_status(cluster, kind, "Programmed"))["version"],
             "True",
         ]
 
@@ -101,9 +101,9 @@ async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
     """Wait until a load balancer's status tells that no Service is left, and check how."""
 
     async def missed() -> dict[str, Any]:
-        found = await cluster.get(resources.EXTERNAL_LOAD_BALANCERS, name, "edge")
-        accepted = next(c for c in found["status"]["conditions"] if c["type"] == "Accepted")
-        return {} if accepted["reason"] == "Accepted" else {**accepted, **found["status"]}
+        result = await cluster.get(resources.EXTERNAL_LOAD_BALANCERS, name, "edge")
+        accepted = next(c for c in result["status"]["conditions"] if c["type"] == "Accepted")
+        return {} if accepted["reason"] == "Accepted" else {**accepted, **result["status"]}
 
     # Envoys have it sooner than the status is written.
     await until(missed)
@@ -117,7 +117,7 @@ async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
 
 
 async def shown(installation: Installation, name: str) -> list[str]:
-    """Give the row of a load balancer in `gatehouse status load-balancers`."""
+    """Return the row of a load balancer in `gatehouse status load-balancers`."""
     env = environment(KUBECONFIG=str(installation.kubeconfig), COLUMNS="220")
     env["PYTHONPATH"] = str(ROOT / "src")
     process = await asyncio.create_subprocess_exec(
@@ -136,39 +136,41 @@ async def test_a_machine_that_was_away_serves_what_it_had_and_catches_up(
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE, kind)
     machine.certify(authority, f"edge/{kind}")
-    asked = balancer(kind, kind, ("lb-1", "lb-2"), listeners(8090))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer(kind, kind, ("lb-1", "lb-2"), listeners(8090))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place):
         async with machine.running():
-            said = await told(cluster, kind, "HostSyncFailed", "lb-2: agent is not connected")
+            said = await wait_for_status(
+                cluster, kind, "HostSyncFailed", "lb-2: agent is not connected"
+            )
             assert said["readyHosts"] == "1/2"
             assert await web(8090) == (200, "node-1")
-        await told(cluster, kind, "HostSyncFailed", "2 of 2 hosts")
+        await wait_for_status(cluster, kind, "HostSyncFailed", "2 of 2 hosts")
         await join(cluster, 2)
         await cluster.delete(resources.NODES, "n1")
         await cluster.patch(
             resources.EXTERNAL_LOAD_BALANCERS, kind, {"spec": {"hosts": [{"name": "lb-1"}]}}, "edge"
         )
         async with machine.running():
-            said = await told(cluster, kind, "Programmed")
+            said = await wait_for_status(cluster, kind, "Programmed")
             assert said["readyHosts"] == "1/1"
             assert await web(8090) == (200, "node-2")
 
 
-async def test_several_machines_serve_the_same_and_each_is_told_of(
+async def test_machines_of_one_load_balancer_serve_same_version_and_are_listed(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:
     # Envoys share a port, so that one address can stand for two machines.
     one, two = (Machine(place, name, OUTSIDE, "envoy") for name in ("lb-1", "lb-2"))
     for machine in (one, two):
         machine.certify(authority, "edge/pair")
-    asked = balancer("pair", "envoy", ("lb-1", "lb-2"), listeners(8180))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer("pair", "envoy", ("lb-1", "lb-2"), listeners(8180))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place), one.running():
         async with two.running():
-            said = await told(cluster, "pair", "Programmed")
+            said = await wait_for_status(cluster, "pair", "Programmed")
             assert said["readyHosts"] == "2/2"
             assert [host["version"] for host in said["hosts"]] == [said["version"]] * 2
             await cluster.delete(resources.NODES, "n1")
@@ -178,9 +180,9 @@ async def test_several_machines_serve_the_same_and_each_is_told_of(
                 return await backends(8180) == {"node-2"}
 
             await until(moved)
-            said = await told(cluster, "pair", "Programmed")
+            said = await wait_for_status(cluster, "pair", "Programmed")
             assert [host["version"] for host in said["hosts"]] == [said["version"]] * 2
-        said = await told(
+        said = await wait_for_status(
             cluster, "pair", "HostSyncFailed", "1 of 2 hosts: lb-2: agent is not connected"
         )
         assert said["readyHosts"] == "1/2"
@@ -208,7 +210,7 @@ async def test_the_example_of_the_documentation_is_served(
         agent({}, place / "agent.log", *arguments),
         aiohttp.ClientSession() as session,
     ):
-        await told(cluster, "front", "Programmed")
+        await wait_for_status(cluster, "front", "Programmed")
         async with session.get(f"http://127.0.0.1:{port}/") as response:
             assert (response.status, response.headers["X-Backend"]) == (200, "app")
     await cluster.delete(resources.NODES, "node-1")

@@ -1,4 +1,4 @@
-"""What machines outside cannot serve is told, and what nobody could is refused."""
+"""Errors of external machines in status, and specs that the CRD rejects."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fakes.outside_machines import Machine
-from fakes.outside_objects import FRONT, balancer, listeners, service, told
-from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, place
-from fakes.outside_traffic import node, web
+from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, installation, place
+from fakes.external_machines import Machine
+from fakes.external_objects import FRONT, balancer, listeners, service, wait_for_status
+from fakes.external_traffic import node, web
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
@@ -20,34 +20,34 @@ __all__ = ["authority", "cluster", "installation", "place"]
 pytestmark = MARKS
 
 
-async def test_what_a_machine_cannot_serve_is_told_in_its_proxy_s_words(
+async def test_failed_reload_of_machine_is_reported_with_nginx_message(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE)
     machine.certify(authority, "edge/taken")
     holder = await asyncio.start_server(lambda _, w: w.close(), FRONT, 8100)
-    asked = balancer("taken", "nginx", ("lb-1",), listeners(8100))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer("taken", "nginx", ("lb-1",), listeners(8100))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     await cluster.create(resources.SERVICES, service())
     async with holder, node(1, place), machine.running():
         words = f"bind() to {FRONT}:8100 failed (98: Address"
-        said = await told(cluster, "taken", "HostSyncFailed", words)
+        said = await wait_for_status(cluster, "taken", "HostSyncFailed", words)
         assert words in said["hosts"][0]["error"]
         holder.close()
-        await told(cluster, "taken", "Programmed")
+        await wait_for_status(cluster, "taken", "Programmed")
         assert await web(8100) == (200, "node-1")
 
 
-async def test_a_machine_with_another_proxy_than_asked_for_is_told_of(
+async def test_machine_with_wrong_proxy_is_reported(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE, "envoy")
     machine.certify(authority, "edge/other")
-    asked = balancer("other", "nginx", ("lb-1",), listeners(8110))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer("other", "nginx", ("lb-1",), listeners(8110))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     async with machine.running():
         words = "lb-1: agent runs another proxy than spec.type: Nginx"
-        await told(cluster, "other", "HostSyncFailed", words)
+        await wait_for_status(cluster, "other", "HostSyncFailed", words)
 
 
 @pytest.mark.parametrize(
@@ -79,21 +79,21 @@ async def test_a_machine_with_another_proxy_than_asked_for_is_told_of(
         ({"type": "NginxPlus", "hosts": [{"url": "http://a"}]}, "NGINX Plus has its own"),
     ],
 )
-async def test_what_cannot_be_is_refused_by_the_definition(
+async def test_crd_rejects_invalid_external_load_balancer(
     cluster: kube.Client, spec: dict[str, Any], words: str
 ) -> None:
-    made = balancer("wrong", "nginx", ("lb-1",), listeners(8160))
-    del made["spec"]["bindAddress"]
-    made["spec"] |= spec
-    made["spec"] = {key: value for key, value in made["spec"].items() if value is not None}
+    manifest = balancer("wrong", "nginx", ("lb-1",), listeners(8160))
+    del manifest["spec"]["bindAddress"]
+    manifest["spec"] |= spec
+    manifest["spec"] = {key: value for key, value in manifest["spec"].items() if value is not None}
     with pytest.raises(kube.Invalid) as refusal:
-        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
+        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, manifest)
     assert words in str(refusal.value)
 
 
 async def test_the_type_cannot_change(cluster: kube.Client) -> None:
-    made = balancer("fixed", "nginx", ("lb-1",), listeners(8170))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
+    manifest = balancer("fixed", "nginx", ("lb-1",), listeners(8170))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, manifest)
     with pytest.raises(kube.Invalid) as refusal:
         change = {"spec": {"type": "Envoy"}}
         await cluster.patch(resources.EXTERNAL_LOAD_BALANCERS, "fixed", change, "edge")

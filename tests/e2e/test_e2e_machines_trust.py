@@ -1,4 +1,4 @@
-"""Machines outside are told what is theirs, for as long as they prove who they are."""
+"""Access of external machines to their configuration while their certificates are valid."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import grpc.aio
 import pytest
 
 from fakes.agent_v3 import Claimant
+from fakes.external_fixtures import MARKS, OUTSIDE, authority, cluster, installation, logged, place
+from fakes.external_machines import Machine
+from fakes.external_objects import balancer, join, listeners, service, wait_for_status
+from fakes.external_traffic import node, web
 from fakes.installation import Installation, until
-from fakes.outside_machines import Machine
-from fakes.outside_objects import balancer, join, listeners, service, told
-from fakes.outside_running import MARKS, OUTSIDE, authority, cluster, installation, logged, place
-from fakes.outside_traffic import node, web
 from gatehouse.apis import resources
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane.file_set import base64_sha256
@@ -57,12 +57,12 @@ def issued(
     return pair.cert, pair.key
 
 
-async def test_nobody_else_comes_in(
+async def test_machine_channel_rejects_clients_without_machine_certificate(
     cluster: kube.Client, authority: Path, place: Path, installation: Installation
 ) -> None:
     trust = authority / "ca.crt"
-    asked = balancer("closed", "nginx", ("lb-1",), listeners(8120))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer("closed", "nginx", ("lb-1",), listeners(8120))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     mine = Name("edge", "closed", "lb-1").uri
     closed = ("UNAVAILABLE",)
 
@@ -85,7 +85,7 @@ async def test_nobody_else_comes_in(
     assert (code, "exactly one URI" in words) == ("UNAUTHENTICATED", True)
     code, words = await Caller(trust, issued(authority, place, "spiffe://other/x")).refused(token)
     assert (code, "is not of the form" in words) == ("UNAUTHENTICATED", True)
-    # Machines that nobody asked for.
+    # Machines that no load balancer lists.
     for uri in (Name("edge", "closed", "lb-9").uri, Name("edge", "none", "lb-1").uri):
         code, words = await Caller(trust, issued(authority, place, uri)).refused()
         assert (code, "has no host" in words) == ("UNAVAILABLE", True)
@@ -93,7 +93,7 @@ async def test_nobody_else_comes_in(
     port = int((installation.state / "addresses.json").read_text().rpartition(":")[2].strip('"}'))
     code, words = await Caller(trust, issued(authority, place, mine), port).refused()
     assert code == "UNAUTHENTICATED"
-    # To the API server it is nobody.
+    # The API server accepts no machine certificate.
     context = ssl.create_default_context(cafile=str(trust))
     context.load_cert_chain(*issued(authority, place, mine))
     server = cluster_url(installation)
@@ -109,17 +109,17 @@ def cluster_url(installation: Installation) -> str:
     return text.partition("server: ")[2].split()[0]
 
 
-async def test_what_is_another_load_balancer_s_is_denied_and_told(
+async def test_file_of_another_load_balancer_is_denied_and_reported(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:
     await cluster.create(resources.SERVICES, service())
     for name, port in (("mine", 8130), ("theirs", 8140)):
-        asked = balancer(name, "nginx", ("lb-1",), listeners(port))
-        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+        load_balancer = balancer(name, "nginx", ("lb-1",), listeners(port))
+        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     machine = Machine(place, "lb-1", OUTSIDE)
     machine.certify(authority, "edge/theirs")
     async with machine.running():
-        await told(cluster, "theirs", "Programmed")
+        await wait_for_status(cluster, "theirs", "Programmed")
         digest = base64_sha256(
             holding(machine.directory / "root" / "current" / "gatehouse", b":8140")
         )
@@ -128,10 +128,10 @@ async def test_what_is_another_load_balancer_s_is_denied_and_told(
         assert (code, "a file of another Gateway" in words) == ("PERMISSION_DENIED", True)
 
         async def events() -> set[tuple[str, str]]:
-            found = (await cluster.list(resources.EVENTS, "edge")).items
+            result = (await cluster.list(resources.EVENTS, "edge")).items
             said = {
                 (each["involvedObject"]["name"], each["message"])
-                for each in found
+                for each in result
                 if each["reason"] == "UnauthorizedAgent"
             }
             return said if len(said) == 2 else set()
@@ -147,19 +147,19 @@ async def test_what_is_another_load_balancer_s_is_denied_and_told(
 
 
 def holding(directory: Path, word: bytes) -> bytes:
-    """Give the content of a file that has a word in it."""
+    """Return the content of a file that contains `word`."""
     contents = (path.read_bytes() for path in directory.rglob("*") if path.is_file())
     return next(content for content in contents if word in content)
 
 
 @pytest.mark.parametrize("kind", ["nginx", "envoy"])
-async def test_a_machine_that_is_named_no_more_or_whose_certificate_ends_is_told_nothing_more(
+async def test_removed_or_expired_machine_receives_no_changes(
     cluster: kube.Client, authority: Path, place: Path, kind: str
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE, kind)
     machine.certify(authority, f"edge/{kind}")
-    asked = balancer(kind, kind, ("lb-1",), listeners(8150))
-    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    load_balancer = balancer(kind, kind, ("lb-1",), listeners(8150))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, load_balancer)
     await cluster.create(resources.SERVICES, service())
 
     async def named(*hosts: str) -> None:
@@ -167,7 +167,7 @@ async def test_a_machine_that_is_named_no_more_or_whose_certificate_ends_is_told
         await cluster.patch(resources.EXTERNAL_LOAD_BALANCERS, kind, spec, "edge")
 
     async with node(1, place), machine.running():
-        await told(cluster, kind, "Programmed")
+        await wait_for_status(cluster, kind, "Programmed")
         await named("lb-2")
         await logged(machine, f"ExternalLoadBalancer edge/{kind} has no host 'lb-1'")
         await cluster.delete(resources.NODES, "n1")
@@ -175,7 +175,7 @@ async def test_a_machine_that_is_named_no_more_or_whose_certificate_ends_is_told
         assert await web(8150) == (200, "node-1")
         await join(cluster, 1)
         await named("lb-1")
-        await told(cluster, kind, "Programmed")
+        await wait_for_status(cluster, kind, "Programmed")
 
     soon = datetime.now(UTC) - pki.LEAF_LIFE + timedelta(seconds=15)
     uri = Name("edge", kind, "lb-1").uri
@@ -183,8 +183,8 @@ async def test_a_machine_that_is_named_no_more_or_whose_certificate_ends_is_told
     pair = pki.Pair(machine.certificates / "tls.crt", machine.certificates / "tls.key")
     pki.issue(ca, pki.Leaf("tls", "", uri=uri), pair, soon)
     async with node(1, place), machine.running():
-        await told(cluster, kind, "Programmed")
-        await told(cluster, kind, "HostSyncFailed", "lb-1: agent is not connected")
+        await wait_for_status(cluster, kind, "Programmed")
+        await wait_for_status(cluster, kind, "HostSyncFailed", "lb-1: agent is not connected")
         assert await web(8150) == (200, "node-1")
         machine.certify(authority, f"edge/{kind}")
-        await told(cluster, kind, "Programmed")
+        await wait_for_status(cluster, kind, "Programmed")

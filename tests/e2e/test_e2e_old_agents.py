@@ -13,8 +13,8 @@ import grpc.aio
 import pytest
 
 from fakes.agent_v2 import AgentV2, OldNginx, channel
+from fakes.cluster_without_pods import Cluster, client, cluster, give_address, token
 from fakes.installation import apply, hello, holds, route, until
-from fakes.podless import Cluster, client, cluster, give_address, token
 from gatehouse.apis import resources
 from gatehouse.controller import options as controller_options
 from gatehouse.kube import client as kube
@@ -33,16 +33,16 @@ def channel_to(cluster: Cluster) -> grpc.aio.Channel:
 
 @pytest.fixture
 async def nginx(tmp_path: Path) -> AsyncIterator[OldNginx]:
-    found = OldNginx(tmp_path)
-    async with found.running():
-        yield found
+    result = OldNginx(tmp_path)
+    async with result.running():
+        yield result
 
 
 def gateway(port: int) -> list[dict[str, Any]]:
-    """The example, on a port that nobody has on any address."""
-    found = hello()
-    found[0]["spec"]["listeners"][0]["port"] = port
-    return found
+    """Return the example objects with a Gateway on `port`."""
+    objects = hello()
+    objects[0]["spec"]["listeners"][0]["port"] = port
+    return objects
 
 
 async def answers(port: int, path: str = "/", backend: str = "app") -> bool:
@@ -70,8 +70,8 @@ async def test_a_gateway_is_served_by_an_old_agent_also_after_a_new_control_plan
             await until(lambda: answers(port))
             assert not (nginx.directory / "mime.types").exists()
     async with cluster.controller(), agent.connected():
-        # It does not register again; its regular report names its NGINX, no more.
-        await agent.tell()
+        # It does not register again; its regular report only names its NGINX.
+        await agent.send_report()
         changed = {"type": "ResponseHeaderModifier", "responseHeaderModifier": MARKED}
         await client.create(resources.HTTP_ROUTES, route("sub", "/sub", filters=[changed]))
         await holds(client, "HTTPRoute", "sub", "Accepted")
@@ -100,10 +100,10 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
             await client.patch(resources.GATEWAYS, "web", patch, "default")
 
             async def programmed() -> dict[str, Any]:
-                found = await client.get(resources.GATEWAYS, "web", "default")
+                result = await client.get(resources.GATEWAYS, "web", "default")
                 return {
                     listener["name"]: condition
-                    for listener in found["status"]["listeners"]
+                    for listener in result["status"]["listeners"]
                     for condition in listener["conditions"]
                     if condition["type"] == "Programmed"
                 }
@@ -123,7 +123,7 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
             await until(recovered)
 
 
-async def test_a_token_for_another_audience_or_of_nobody_s_account_gets_nothing(
+async def test_token_of_wrong_audience_or_unknown_account_is_rejected(
     cluster: Cluster, client: kube.Client, nginx: OldNginx
 ) -> None:
     async with cluster.controller(), channel_to(cluster) as made:

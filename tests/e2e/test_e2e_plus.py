@@ -14,7 +14,7 @@ import pytest
 
 from fakes.installation import REVISED, Installation, address, apply, condition, get, hello, until
 from fakes.nginx_plus import Fault
-from fakes.plus_running import FakeProgram
+from fakes.nginx_plus_agent import FakeProgram
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
@@ -48,13 +48,13 @@ def installation(directory: Path, plus: FakeProgram) -> Iterator[Installation]:
 
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    found = await installation.client()
-    yield found
-    await found.__aexit__(None, None, None)
+    result = await installation.client()
+    yield result
+    await result.__aexit__(None, None, None)
 
 
 def generation(installation: Installation) -> str:
-    """Give which generation is served: each reload that an agent asks for is another."""
+    """Return the name of the served configuration revision; each reload creates another one."""
     (current,) = installation.state.glob("node/pods/*/volumes/*/current")
     return current.readlink().name
 
@@ -91,15 +91,15 @@ async def test_an_endpoint_that_changes_is_served_without_a_reload(
 
     await until(again)
 
-    # A failing API is told of, and is no reason to reload; nor to give up.
+    # A failing API is reported, and causes neither a reload nor an end of retries.
     plus.fail(Fault("POST", status=500, text="no memory", times=-1))
     back = {"endpoints": [{"addresses": [hello()[2]["endpoints"][0]["addresses"][0]]}]}
     before = generation(installation)
     await client.patch(resources.ENDPOINT_SLICES, "app-1", back, "default")
 
     async def refused() -> str:
-        found = await condition(client, "Gateway", "web", "Programmed")
-        return found["message"] if found and found["status"] == "False" else ""
+        result = await condition(client, "Gateway", "web", "Programmed")
+        return result["message"] if result and result["status"] == "False" else ""
 
     assert "500 InternalError: no memory" in await until(refused)
     assert await answers("revised")

@@ -47,8 +47,8 @@ async def accepted(client: kube.Client, *keys: tuple[str, str]) -> None:
     for kind, name in keys:
 
         async def said(kind: str = kind, name: str = name) -> bool:
-            found = await client.get(resource_of(kind), name, "default")
-            status = found.get("status") or {}
+            result = await client.get(resource_of(kind), name, "default")
+            status = result.get("status") or {}
             entries = status.get("ancestors") or status.get("controllers") or []
             return any(
                 each["type"] == "Accepted" and each["status"] == "True"
@@ -201,7 +201,7 @@ async def test_passwords_are_asked_for_and_changed(
 
     seen: list[int] = []
     await until(changed)
-    # Until then the old password holds, and nothing else is said.
+    # Until then the old password stays valid, and there are no other responses.
     assert set(seen) <= {200, 401}
     assert await status(http, "/members", headers=basic("alice", "first")) == 401
     # What `htpasswd` makes without a word; Envoy does not know it by itself.
@@ -217,9 +217,9 @@ async def test_passwords_are_asked_for_and_changed(
     assert await status(http, "/members", headers=basic("alice", "second")) == 200
     assert await status(http, "/members", headers=basic("bob", "Secret")) == 401
     async with http.get("/members", headers=basic("bob", "secret")) as response:
-        told = (await response.json())["headers"]
-        assert told["authorization"] == basic("bob", "secret")["Authorization"]
-        assert not {"server", "date", "content-type", "www-authenticate"} & {*told}
+        headers = (await response.json())["headers"]
+        assert headers["authorization"] == basic("bob", "secret")["Authorization"]
+        assert not {"server", "date", "content-type", "www-authenticate"} & {*headers}
     async with http.get("/members") as response:
         assert response.headers["WWW-Authenticate"] == 'Basic realm="members"'
 
@@ -277,14 +277,14 @@ async def test_a_client_is_who_the_proxy_protocol_says(
     seen = route("behind", "/")
     seen["spec"]["parentRefs"] = [{"name": "behind"}]
     await apply(client, [{**gateway, "spec": spec}])
-    found = await holds(client, "Gateway", "behind", "Accepted", "False")
-    assert found["reason"] == "InvalidParameters"
-    assert "NginxProxy default/behind not found" in found["message"]
+    condition = await holds(client, "Gateway", "behind", "Accepted", "False")
+    assert condition["reason"] == "InvalidParameters"
+    assert "NginxProxy default/behind not found" in condition["message"]
     parameters = made("NginxProxy", "behind", proxy)
     await apply(client, [{**parameters, "apiVersion": "gateway.nginx.org/v1alpha2"}, seen])
     await holds(client, "Gateway", "behind", "Accepted")
-    found = await holds(client, "Gateway", "behind", "Programmed")
-    where = found["addresses"][0]["value"]
+    condition = await holds(client, "Gateway", "behind", "Programmed")
+    where = condition["addresses"][0]["value"]
 
     async def asked() -> dict[str, Any]:
         reader, writer = await asyncio.open_connection(where, 8080)

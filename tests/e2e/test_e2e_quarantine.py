@@ -86,14 +86,14 @@ async def test_rejected_expression_is_left_out_and_reported(
     assert (await get(where, "/app"))[0] == 200
 
     async def reported() -> bool:
-        found = await condition(client, "HTTPRoute", "bad", "PartiallyInvalid")
-        return found is not None and found["status"] == "True"
+        result = await condition(client, "HTTPRoute", "bad", "PartiallyInvalid")
+        return result is not None and result["status"] == "True"
 
     await until(reported)
-    found = await condition(client, "HTTPRoute", "bad", "PartiallyInvalid")
-    assert found is not None
-    assert found["message"].startswith("Dropped Rule: rules[1]: rejected by nginx/")
-    assert "character value in \\x{}" in found["message"]
+    result = await condition(client, "HTTPRoute", "bad", "PartiallyInvalid")
+    assert result is not None
+    assert result["message"].startswith("Dropped Rule: rules[1]: rejected by nginx/")
+    assert "character value in \\x{}" in result["message"]
     programmed = await condition(client, "Gateway", "web", "Programmed")
     assert programmed is not None
     assert programmed["status"] == "True"
@@ -167,8 +167,8 @@ async def until_left_out(client: kube.Client, name: str) -> None:
     """Wait until the Gateway names an object that is left out."""
 
     async def named() -> bool:
-        found = await condition(client, "Gateway", "web", "Programmed")
-        return found is not None and f"default/{name}" in found["message"]
+        result = await condition(client, "Gateway", "web", "Programmed")
+        return result is not None and f"default/{name}" in result["message"]
 
     await until(named)
 

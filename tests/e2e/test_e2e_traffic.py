@@ -58,9 +58,9 @@ async def test_a_route_to_a_service_that_is_missing_answers_500_and_the_rest_is_
 ) -> None:
     await apply(client, [*hello(), route("broken", "/broken", "nowhere")])
     where = await address(client)
-    found = await holds(client, "HTTPRoute", "broken", "ResolvedRefs", "False")
-    assert found["reason"] == "BackendNotFound"
-    assert "Service default/nowhere not found" in found["message"]
+    condition = await holds(client, "HTTPRoute", "broken", "ResolvedRefs", "False")
+    assert condition["reason"] == "BackendNotFound"
+    assert "Service default/nowhere not found" in condition["message"]
     assert (await get(where, "/broken"))[0] == 500
     assert await get(where) == (200, "app")
     await client.delete(resources.HTTP_ROUTES, "broken", "default")

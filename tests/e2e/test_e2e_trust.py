@@ -1,4 +1,4 @@
-"""Who agents are, by the real API server's word, and what happens when that changes."""
+"""Agent identities verified by the real API server, and changes of these."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from fakes import installation
 from fakes.agent_command import agent
 from fakes.agent_v3 import Claimant, claimant
 from fakes.authority import Authority
+from fakes.cluster_without_pods import SUFFIX, Cluster, client, cluster, give_address, token
 from fakes.installation import apply, get, hello, holds, route, traffic, until
-from fakes.podless import SUFFIX, Cluster, client, cluster, give_address, token
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller import main as controller
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.process
 
 
 async def expired(client: kube.Client, good: str) -> str:
-    """Give a token like ``good``, signed by the same key, whose time is over."""
+    """Return an expired token like ``good``, signed by the same key."""
     secret = await client.get(resources.SECRETS, signing_keys.NAME, signing_keys.NAMESPACE)
     ring = signing_keys.Keys()
     ring.load(dict(secret))
@@ -52,12 +52,12 @@ async def expired(client: kube.Client, good: str) -> str:
 
 
 def on_port(port: int) -> list[dict[str, Any]]:
-    found = hello()
-    found[0]["spec"]["listeners"][0]["port"] = port
-    return found
+    objects = hello()
+    objects[0]["spec"]["listeners"][0]["port"] = port
+    return objects
 
 
-async def test_what_a_token_does_not_cover_is_denied_and_told_once_on_both_gateways(
+async def test_agent_request_for_foreign_gateway_is_denied_and_reported_once_on_both(
     cluster: Cluster, client: kube.Client, tmp_path: Path, backends: None
 ) -> None:
     port = free_port()
@@ -92,8 +92,8 @@ async def test_what_a_token_does_not_cover_is_denied_and_told_once_on_both_gatew
                 assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
             async def told() -> list[dict[str, Any]]:
-                found = (await client.list(resources.EVENTS, "default")).items
-                events = [dict(each) for each in found if each["reason"] == "UnauthorizedAgent"]
+                result = (await client.list(resources.EVENTS, "default")).items
+                events = [dict(each) for each in result if each["reason"] == "UnauthorizedAgent"]
                 counts = [each["count"] for each in events]
                 return events if sorted(counts) == [1, 50, 50] else []
 
@@ -157,8 +157,8 @@ async def test_traffic_goes_on_with_a_token_that_is_no_good_and_changes_follow_w
                     await client.create(resources.HTTP_ROUTES, route(name, f"/{name}"))
 
                     async def refused(name: str = name) -> bool:
-                        found = await client.get(resources.GATEWAYS, "web", "default")
-                        conditions = str(found.get("status", {}).get("conditions"))
+                        gateway = await client.get(resources.GATEWAYS, "web", "default")
+                        conditions = str(gateway.get("status", {}).get("conditions"))
                         return "could not be fetched: UNAUTHENTICATED" in conditions
 
                     await until(refused)
@@ -182,8 +182,8 @@ async def test_the_data_planes_are_handed_other_authorities_when_the_file_change
     async def handed() -> str:
         with contextlib.suppress(kube.NotFound):
             name = f"web-{SUFFIX}-agent"
-            found = await client.get(resources.CONFIG_MAPS, name, "default")
-            return str(found["data"]["ca.crt"])
+            config_map = await client.get(resources.CONFIG_MAPS, name, "default")
+            return str(config_map["data"]["ca.crt"])
         return ""
 
     first = cluster.ca.read_text()
@@ -235,9 +235,9 @@ async def test_the_channel_speaks_tls_1_3_and_nothing_older(cluster: Cluster) ->
         _, writer = await asyncio.open_connection(
             "127.0.0.1", cluster.port, ssl=context, server_hostname=controller_options.SERVER_NAME
         )
-        found: str = writer.get_extra_info("ssl_object").version()
+        result: str = writer.get_extra_info("ssl_object").version()
         writer.close()
-        return found
+        return result
 
     with _controller_process(cluster):
 
@@ -252,7 +252,7 @@ async def test_the_channel_speaks_tls_1_3_and_nothing_older(cluster: Cluster) ->
         assert await listening()
 
 
-async def test_a_controller_that_demands_certificates_of_agents_hears_nobody_without(
+async def test_controller_with_client_ca_rejects_agents_without_certificate(
     cluster: Cluster,
 ) -> None:
     trusted = cluster.state.pki.ca().cert
@@ -271,9 +271,9 @@ async def test_a_controller_that_demands_certificates_of_agents_hears_nobody_wit
     with _controller_process(cluster, "--client-ca-file", str(trusted)):
 
         async def heard() -> bool:
-            # Who is heard is told that the token is none.
-            found = await verdict(mine.key.read_bytes(), mine.cert.read_bytes())
-            return found == grpc.StatusCode.UNAUTHENTICATED
+            # With a certificate, the controller rejects the token instead.
+            result = await verdict(mine.key.read_bytes(), mine.cert.read_bytes())
+            return result == grpc.StatusCode.UNAUTHENTICATED
 
         await until(heard)
         assert await verdict() == grpc.StatusCode.UNAVAILABLE

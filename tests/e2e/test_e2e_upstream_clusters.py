@@ -59,8 +59,8 @@ async def said(client: kube.Client, kind: str, status: str, name: str = NAME) ->
     """Wait for a condition of an UpstreamCluster."""
 
     async def check() -> Object | None:
-        found = await client.get(resources.UPSTREAM_CLUSTERS, name)
-        for each in (found.get("status") or {}).get("conditions") or ():
+        upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, name)
+        for each in (upstream_cluster.get("status") or {}).get("conditions") or ():
             if (each["type"], each["status"]) == (kind, status):
                 return dict(each)
         return None
@@ -115,7 +115,7 @@ async def test_a_younger_cluster_does_not_get_a_name(client: kube.Client) -> Non
     await client.delete(resources.UPSTREAM_CLUSTERS, "young.example")
 
 
-async def test_limits_that_data_planes_share_are_told_while_there_are_any(
+async def test_shared_limits_are_published_as_rate_limit_conditions(
     client: kube.Client,
 ) -> None:
     limit = {
@@ -124,23 +124,23 @@ async def test_limits_that_data_planes_share_are_told_while_there_are_any(
         "maxRequestsInflight": {"max": 1},
         "globalMaxRequestsInflight": {"max": 10},
     }
-    made = cluster(
+    manifest = cluster(
         "shared.example",
         flowControl={"flowControlSchemas": [limit]},
         dispatchPolicies=[{"rules": [EVERYTHING], "flowControlSchemaName": "s"}],
     )
     gates = {"proxy.kubegateway.io/feature-gates": "GlobalRateLimiter=true"}
-    made["metadata"]["annotations"] = gates
-    await create(client, made)
+    manifest["metadata"]["annotations"] = gates
+    await create(client, manifest)
 
     async def told() -> dict[str, Object]:
-        found = (await client.list(resources.RATE_LIMIT_CONDITIONS)).items
-        return {each["metadata"]["name"]: each for each in found}
+        rate_limit_conditions = (await client.list(resources.RATE_LIMIT_CONDITIONS)).items
+        return {each["metadata"]["name"]: each for each in rate_limit_conditions}
 
     async def both() -> dict[str, Object] | None:
-        found = await told()
-        whole = "status" in found.get("shared.example.state", {})
-        return found if whole and len(found) == 2 else None
+        result = await told()
+        whole = "status" in result.get("shared.example.state", {})
+        return result if whole and len(result) == 2 else None
 
     state, one = (each for _, each in sorted((await until(both)).items(), reverse=True))
     (item,) = state["status"]["limitItemStatuses"]
@@ -161,16 +161,18 @@ async def test_nginx_refuses_the_listener(client: kube.Client) -> None:
     await apply(client, [gateway("nginx")])
 
     async def refused() -> Object | None:
-        found = await client.get(resources.GATEWAYS, "nginx", "default")
-        for listener in (found.get("status") or {}).get("listeners") or ():
+        upstream_cluster = await client.get(resources.GATEWAYS, "nginx", "default")
+        for listener in (upstream_cluster.get("status") or {}).get("listeners") or ():
             for each in listener["conditions"]:
                 if each["type"] == "Accepted" and each["reason"] == "UnsupportedProtocol":
                     return dict(each)
         return None
 
     assert "only by gatehouse.dev/envoy" in (await until(refused))["message"]
-    found = await client.get(resources.UPSTREAM_CLUSTERS, NAME)
-    assert [each["gatewayRef"]["name"] for each in found["status"]["gateways"]] == ["envoy"]
+    upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, NAME)
+    assert [each["gatewayRef"]["name"] for each in upstream_cluster["status"]["gateways"]] == [
+        "envoy"
+    ]
 
 
 async def test_explain_asks_the_installation(installation: Installation) -> None:

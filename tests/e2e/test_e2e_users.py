@@ -1,4 +1,4 @@
-"""Users of an OpenID Connect provider, on each proxy: from a login to what backends are told."""
+"""Users of an OpenID Connect provider, on each proxy: from login to headers for backends."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Browser:
         self._http = aiohttp.ClientSession(cookie_jar=self.jar)
 
     async def get(self, path: str, **more: Any) -> tuple[int, dict[str, Any]]:
-        """Give the status of what it ends at, and what an echo says of the request."""
+        """Return the status after redirections, and the request as the echo server received it."""
         method = more.pop("method", "GET")
         async with self._http.request(
             method, f"{self.origin}{path}", ssl=self._tls, **more
@@ -78,7 +78,7 @@ class Browser:
             return response.status, await response.json() if is_json else {}
 
     async def sent(self, where: str) -> str:
-        """Give where one redirection leads."""
+        """Return the target of one redirection."""
         url = f"{self.origin}{where}" if where.startswith("/") else where
         async with self._http.get(url, ssl=self._tls, allow_redirects=False) as response:
             return response.headers["Location"]
@@ -92,11 +92,11 @@ class Browser:
 
 @contextlib.asynccontextmanager
 async def browsing(where: str, provider: OidcProvider) -> AsyncIterator[Browser]:
-    made = Browser(where, provider)
+    browser = Browser(where, provider)
     try:
-        yield made
+        yield browser
     finally:
-        await made.close()
+        await browser.close()
 
 
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
@@ -108,19 +108,19 @@ def gateway_class(request: pytest.FixtureRequest) -> str:
 async def provider(
     client: kube.Client, backends: None, tmp_path: Path, gateway_class: str
 ) -> AsyncIterator[OidcProvider]:
-    with oidc_provider(tmp_path / "pki") as found:
+    with oidc_provider(tmp_path / "pki") as result:
         logout = {"uri": "/logout", "postLogoutURI": "/", "tokenHint": True}
         await apply(
             client,
             [
                 *hello(gateway_class),
                 secret("client", "client-secret", f"{SECRET}\n"),
-                secret("provider-ca", "ca.crt", found.authority),
+                secret("provider-ca", "ca.crt", result.authority),
                 users(
-                    found, "users", authorization=asking("staff", header="X-Groups"), logout=logout
+                    result, "users", authorization=asking("staff", header="X-Groups"), logout=logout
                 ),
                 users(
-                    found, "admins", authorization=asking("admins", header="X-Groups"),
+                    result, "admins", authorization=asking("admins", header="X-Groups"),
                     session={"cookieName": "ADMINS"},
                 ),
                 guarded("/account", "users"),
@@ -130,7 +130,7 @@ async def provider(
         )  # fmt: skip
         for name in ("account", "retried", "admin"):
             await holds(client, "HTTPRoute", name, "Accepted")
-        yield found
+        yield result
 
 
 async def ready(browser: Browser, path: str = "/account") -> None:
@@ -144,7 +144,7 @@ async def ready(browser: Browser, path: str = "/account") -> None:
     await until(reached)
 
 
-async def test_a_user_logs_in_and_the_backend_is_told_who_it_is(
+async def test_logged_in_user_is_forwarded_to_backend_in_headers(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     async with browsing(await address(client), provider) as browser:
@@ -171,7 +171,7 @@ async def test_a_user_logs_in_and_the_backend_is_told_who_it_is(
         assert (status, told["headers"]["x-groups"]) == (200, "staff,admins")
 
 
-async def test_who_is_not_logged_in_gets_nothing(
+async def test_request_without_session_is_redirected_or_rejected(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     async with browsing(await address(client), provider) as browser:
@@ -246,7 +246,7 @@ async def test_a_session_that_expired_leads_to_a_login(
         assert len(provider.authorized) == logins + 1
 
 
-async def test_a_login_that_somebody_else_began_or_forged_is_none(
+async def test_foreign_or_forged_login_is_rejected(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     where = await address(client)
@@ -292,7 +292,7 @@ async def test_another_secret_of_the_client_ends_sessions_at_once(
         assert len(provider.authorized) == before
 
 
-async def test_while_the_provider_is_away_nobody_new_gets_in(
+async def test_unavailable_provider_blocks_new_logins_and_keeps_sessions(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     where = await address(client)
@@ -371,7 +371,7 @@ async def test_a_killed_authenticator_comes_back_and_sessions_with_it(
         assert set(seen["without"]) <= {302, *away}
 
 
-async def test_a_filter_that_does_not_hold_lets_nobody_in(
+async def test_route_with_invalid_authentication_filter_returns_error(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     await apply(
@@ -381,8 +381,8 @@ async def test_a_filter_that_does_not_hold_lets_nobody_in(
             guarded("/broken", "broken"),
         ],
     )
-    found = await holds(client, "HTTPRoute", "broken", "ResolvedRefs", "False")
-    assert "spec.oidc.clientSecretRef: Secret default/missing not found" in found["message"]
+    condition = await holds(client, "HTTPRoute", "broken", "ResolvedRefs", "False")
+    assert "spec.oidc.clientSecretRef: Secret default/missing not found" in condition["message"]
     async with browsing(await address(client), provider) as browser:
 
         async def closed() -> bool:

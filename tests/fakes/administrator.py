@@ -51,15 +51,15 @@ class Cluster:
         return json.loads(self.kubectl("get", *words, "--output", "json"))
 
     def installed(self) -> set[str]:
-        """Give the names of everything of the chart's in its namespace."""
+        """Return the names of all objects of the chart in its namespace."""
         kinds = "deployments,services,serviceaccounts,roles,networkpolicies,cronjobs,jobs"
         label = "app.kubernetes.io/managed-by=Helm"
-        found = self.get(kinds, *SYSTEM, "--selector", label)["items"]
-        return {f"{each['kind']}/{each['metadata']['name']}" for each in found}
+        result = self.get(kinds, *SYSTEM, "--selector", label)["items"]
+        return {f"{each['kind']}/{each['metadata']['name']}" for each in result}
 
 
 def rendered(release: str, *words: str) -> str:
-    """Give what an API server without cert-manager is to take."""
+    """Return the manifests of a release without those of cert-manager."""
     assert HELM is not None
     done = subprocess.run(
         [HELM, "template", release, str(CHART), "--kube-version", "1.34", *words],
@@ -67,7 +67,7 @@ def rendered(release: str, *words: str) -> str:
         text=True,
         check=True,
     )
-    found = [each for each in yaml.safe_load_all(done.stdout) if each]
+    result = [each for each in yaml.safe_load_all(done.stdout) if each]
     return yaml.safe_dump_all(
-        each for each in found if not each["apiVersion"].startswith("cert-manager.io/")
+        each for each in result if not each["apiVersion"].startswith("cert-manager.io/")
     )

@@ -22,7 +22,7 @@ from gatehouse.dataplane.xds.resources import (
 )
 
 
-class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]
+class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
     """Tells Envoy resources, and remembers what it said to them."""
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         self._changed = asyncio.Condition()
         self._streams: list[_Stream] = []
 
-    def tell(self, resources: ResourceSet) -> None:
+    def publish(self, resources: ResourceSet) -> None:
         """Tell from now on these resources."""
         self.resources = resources
         for stream in self._streams:
-            stream.look()
+            stream.send_changes()
 
     async def settled(self) -> None:
         """Wait until Envoy has asked for everything there is, and answered to all of it."""
@@ -53,7 +53,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
             async for request in requests:
                 if request.HasField("error_detail"):
                     self.refused.append(request.error_detail.message)
-                stream.asked(request)
+                stream.handle_request(request)
                 async with self._changed:
                     self._changed.notify_all()
 
@@ -75,7 +75,7 @@ class _Stream:
         self._numbers = itertools.count()
         self.queue: asyncio.Queue[Any] = asyncio.Queue()
 
-    def asked(self, request: Any) -> None:
+    def handle_request(self, request: Any) -> None:
         kind, first = request.type_url, request.type_url not in self._wanted
         self._open.discard(request.response_nonce)
         wanted = self._wanted.setdefault(kind, set())
@@ -86,33 +86,35 @@ class _Stream:
         for name in (*request.resource_names_subscribe, *request.resource_names_unsubscribe):
             self._told[kind].pop(name, None)
         if first or request.resource_names_subscribe:
-            self._look(kind, even_if_nothing=True)
+            self._send_type(kind, even_if_nothing=True)
 
-    def look(self) -> None:
+    def send_changes(self) -> None:
         for kind in ADD_ORDER:
             if kind in self._wanted:
-                self._look(kind)
+                self._send_type(kind)
 
-    def _look(self, kind: str, *, even_if_nothing: bool = False) -> None:
+    def _send_type(self, kind: str, *, even_if_nothing: bool = False) -> None:
         wanted, told = self._wanted[kind], self._told[kind]
         there = self._ads.resources.by_type.get(kind, {})
-        found = there if "*" in wanted else {n: there[n] for n in wanted if n in there}
-        said = discovery_pb2.DeltaDiscoveryResponse(type_url=kind, nonce=f"{next(self._numbers)}")
-        for name, each in found.items():
+        result = there if "*" in wanted else {n: there[n] for n in wanted if n in there}
+        response = discovery_pb2.DeltaDiscoveryResponse(
+            type_url=kind, nonce=f"{next(self._numbers)}"
+        )
+        for name, each in result.items():
             if told.get(name) != each.version:
                 told[name] = each.version
                 if kind == CLUSTER:
-                    # A cluster that is another is not warm until it is told its endpoints again.
+                    # A changed cluster is cold until it receives its endpoints again.
                     self._told[ENDPOINTS].pop(name, None)
                 body = any_pb2.Any(type_url=kind, value=each.body)
-                said.resources.add(name=name, version=each.version, resource=body)
-        gone = told.keys() - found.keys()
-        said.removed_resources.extend(gone)
+                response.resources.add(name=name, version=each.version, resource=body)
+        gone = told.keys() - result.keys()
+        response.removed_resources.extend(gone)
         for name in gone:
             del told[name]
-        if even_if_nothing or said.resources or said.removed_resources:
-            self._open.add(said.nonce)
-            self.queue.put_nowait(said)
+        if even_if_nothing or response.resources or response.removed_resources:
+            self._open.add(response.nonce)
+            self.queue.put_nowait(response)
 
     def settled(self) -> bool:
         there = self._ads.resources.by_type

@@ -69,7 +69,7 @@ class ControlPlane:
         self.token = directory / "token"
         self.token.write_text("good:pod-1")
         self.client_ca: Path | None = None
-        """Whose certificates agents must show."""
+        """CA of the client certificates that agents must present."""
         self.port = 0
         self._changed = asyncio.Condition()
         self._apply_deadline = apply_deadline
@@ -113,7 +113,7 @@ class ControlPlane:
         return await self.until(lambda report: report.programmed)
 
     def environment(self, directory: Path) -> dict[str, str]:
-        """What an agent of this control plane is started with."""
+        """Return the environment of an agent of this control plane."""
         return {
             "NGINX_AGENT_COMMAND_SERVER_HOST": "127.0.0.1",
             "NGINX_AGENT_COMMAND_SERVER_PORT": str(self.port),
@@ -129,7 +129,7 @@ class ControlPlane:
 
 
 def answering(port: int, text: str, *extra: File) -> FileSet:
-    """Give a bundle whose NGINX answers ``text`` on ``port``."""
+    """Return a file set whose NGINX answers ``text`` on ``port``."""
     conf = f"server {{ listen 127.0.0.1:{port}; include gatehouse/sites/*.conf; }}\n"
     site = f"location / {{ return 200 {text}; }}\n"
     return FileSet(

@@ -1,4 +1,4 @@
-"""What tests of agents share: fixtures, to be imported by a ``conftest``."""
+"""Fixtures of agent tests, for import by a ``conftest``."""
 
 from __future__ import annotations
 

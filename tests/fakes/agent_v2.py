@@ -28,11 +28,11 @@ Config = dict[str, Any]
 SERVICE = "/f5.nginx.agent.sdk.Commander"
 CHUNK_BYTES = 4096
 MONITORED_SECONDS = 0.5
-"""How long the log is watched after a reload; ten in the field."""
+"""Seconds that the agent watches the log after a reload; real agents watch for ten."""
 
 
-class DownloadFailed(Exception):
-    """What came is not what was announced."""
+class DownloadError(Exception):
+    """Downloaded content differs from its announcement."""
 
 
 def channel(port: int, ca: Path, server_name: str) -> grpc.aio.Channel:
@@ -43,22 +43,22 @@ def channel(port: int, ca: Path, server_name: str) -> grpc.aio.Channel:
     )
 
 
-def unzipped(zipped: Config) -> dict[str, tuple[bytes, int]]:
-    """Give the files of a ZippedFile with their modes; raises DownloadFailed."""
+def unzip(zipped: Config) -> dict[str, tuple[bytes, int]]:
+    """Return the files of a ZippedFile with their modes. Raises DownloadFailed."""
     contents = b64decode(zipped["contents"])
     if hashlib.sha256(contents).hexdigest() != zipped["checksum"]:
-        raise DownloadFailed("checksum of the archive")
+        raise DownloadError("checksum of the archive")
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(contents))) as tar:
-        found = {}
+        result = {}
         for member in tar:
             file = tar.extractfile(member)
             assert file is not None
-            found[member.name] = (file.read(), member.mode)
-        return found
+            result[member.name] = (file.read(), member.mode)
+        return result
 
 
 class AgentV2:
-    """Connects, registers once in its life, does as it is told; ``apply`` gives what went wrong."""
+    """An agent that registers once and applies each command; ``apply`` returns its error."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class AgentV2:
         )
         self.commands: list[sdk.Command] = []
         self.received: list[int] = []
-        """How many pieces each download came in."""
+        """Number of chunks of each download."""
         self.uploads: list[sdk.UploadStatus] = []
         self.configuration: Callable[[], Config] | None = None
-        """What is uploaded, where uploads are made."""
+        """Source of uploaded configurations; None disables uploads."""
         self._channel = made
         self._token = token
         self._apply = apply
         self._registered = False
 
     @property
-    def asked(self) -> list[str]:
+    def apply_ids(self) -> list[str]:
         """The message ids of all requests to apply."""
         download = sdk.Command.CommandType.DOWNLOAD
         return [each.meta.message_id for each in self.commands if each.type == download]
@@ -126,7 +126,7 @@ class AgentV2:
             ),
         )
 
-    async def tell(self, *, details: bool = False, **outcome: Any) -> None:
+    async def send_report(self, *, details: bool = False, **outcome: Any) -> None:
         """Send the regular report: always health, at times what NGINX is, how an apply went."""
         status = sdk.DataplaneStatus(
             system_id="system",
@@ -154,16 +154,16 @@ class AgentV2:
             async for command in call:
                 self.commands.append(command)
                 if command.type == sdk.Command.CommandType.DOWNLOAD:
-                    await self._obey(command)
+                    await self._handle_command(command)
                 for wanted in command.agent_connect_response.agent_config.configs.configs:
                     assert wanted.nginx_id == self.details.nginx_id
                     await self.upload(str(uuid.uuid4()))
 
-    async def _obey(self, command: sdk.Command) -> None:
+    async def _handle_command(self, command: sdk.Command) -> None:
         message_id = command.meta.message_id
         try:
             config = await self.download(message_id)
-        except (DownloadFailed, grpc.aio.AioRpcError) as error:
+        except (DownloadError, grpc.aio.AioRpcError) as error:
             await self.answer(message_id, f"Config apply failed (download): {error}")
             return
         wrong = await self._apply(config)
@@ -193,9 +193,9 @@ class AgentV2:
             data += chunk.data.data
         (header,) = headers
         if header.checksum != hashlib.sha256(data).digest():
-            raise DownloadFailed("checksum")
-        found: Config = json.loads(data)
-        return found
+            raise DownloadError("checksum")
+        document: Config = json.loads(data)
+        return document
 
     async def upload(self, message_id: str) -> None:
         if self.configuration is None:
@@ -263,9 +263,7 @@ class OldNginx:
         """Write, test, reload; give what went wrong."""
         if config["config_data"]["nginx_id"] != self.details.nginx_id:
             return "Config apply failed (preflight): no Nginx instance found"
-        files = {
-            self.directory / name: found for name, found in unzipped(config["zconfig"]).items()
-        }
+        files = {self.directory / name: found for name, found in unzip(config["zconfig"]).items()}
         if self.conf not in files:
             return f"Config apply failed (write): should not delete {self.conf}"
         backup = {path: path.read_bytes() for path in self._listed if path.exists()}
@@ -318,7 +316,7 @@ class OldNginx:
         return "" if done.returncode == 0 else said.decode().strip()
 
     def configuration(self) -> Config:
-        """What is uploaded: everything that NGINX reads, as it is on the disk."""
+        """Return the configuration for an upload: all files that NGINX reads, from disk."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as tar:
             for path in sorted(self._listed, key=lambda path: path != self.conf):

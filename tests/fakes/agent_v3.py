@@ -1,4 +1,4 @@
-"""A client of agent v3's protocol that says whatever it is told to say."""
+"""A client of agent v3's protocol that sends arbitrary messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
 
 class Claimant:
-    """One token, and labels that need not be true."""
+    """A client with one token and labels that may be forged."""
 
     def __init__(self, channel: grpc.aio.Channel, token: str, labels: dict[str, str]) -> None:
         self._channel = channel
@@ -64,7 +64,7 @@ class Claimant:
             pass
 
     async def overview(self, version: str = "") -> list[str]:
-        """Give the names of the files of a version."""
+        """Return the names of the files of a version."""
         about = files_pb2.ConfigVersion(instance_id="claimed", version=version)
         request = files_pb2.GetOverviewRequest(config_version=about)
         path = "/mpi.v1.FileService/GetOverview"

@@ -22,7 +22,7 @@ _STATUS = common_pb2.CommandResponse.CommandStatus
 _TYPES = command_pb2.InstanceMeta.InstanceType
 
 
-def about(version: str = "1.31.3") -> command_pb2.Resource:
+def agent_resource(version: str = "1.31.3") -> command_pb2.Resource:
     """Describe a Pod with one NGINX."""
     nginx = command_pb2.Instance(
         instance_meta=command_pb2.InstanceMeta(
@@ -32,19 +32,19 @@ def about(version: str = "1.31.3") -> command_pb2.Resource:
     return command_pb2.Resource(resource_id="pod", instances=[nginx])
 
 
-def of_the_field(
+def nginx_agent_resource(
     pid: int = 18, conf: str = "/etc/nginx/nginx.conf", *, nginx: bool = True
 ) -> command_pb2.Resource:
     """Describe a Pod as NGINX's own agent does; ``pid``: of NGINX's master, 0 if there is none."""
-    found = about() if nginx else command_pb2.Resource(resource_id="pod")
-    for each in found.instances:
+    result = agent_resource() if nginx else command_pb2.Resource(resource_id="pod")
+    for each in result.instances:
         each.instance_runtime.process_id = pid
         each.instance_runtime.config_path = conf
-    agent = found.instances.add()
+    agent = result.instances.add()
     agent.instance_meta.instance_type = _TYPES.INSTANCE_TYPE_AGENT
     agent.instance_runtime.config_path = "/etc/nginx-agent/nginx-agent.conf"
     agent.instance_config.agent_config.features.extend(["configuration", "certificates"])
-    return found
+    return result
 
 
 def answer(correlation: str, error: str = "") -> command_pb2.DataPlaneResponse:
@@ -59,7 +59,7 @@ def answer(correlation: str, error: str = "") -> command_pb2.DataPlaneResponse:
 
 
 class WireAgent:
-    """One token's calls."""
+    """An agent whose calls use one token."""
 
     def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
         self._channel = channel
@@ -76,12 +76,12 @@ class WireAgent:
 
     async def connect(self, version: str = "1.31.3") -> None:
         """Say which NGINX there is."""
-        request = command_pb2.CreateConnectionRequest(resource=about(version))
+        request = command_pb2.CreateConnectionRequest(resource=agent_resource(version))
         await self._unary("CommandService", request, command_pb2.CreateConnectionResponse)
 
-    async def say_status(self, version: str = "1.31.3") -> None:
+    async def send_status(self, version: str = "1.31.3") -> None:
         """Say it again."""
-        request = command_pb2.UpdateDataPlaneStatusRequest(resource=about(version))
+        request = command_pb2.UpdateDataPlaneStatusRequest(resource=agent_resource(version))
         await self._unary("CommandService", request, command_pb2.UpdateDataPlaneStatusResponse)
 
     async def create_connection(self, resource: command_pb2.Resource) -> None:
@@ -112,7 +112,7 @@ class WireAgent:
         content: bytes = reply.contents.contents
         return content
 
-    async def say_health(
+    async def send_health(
         self, description: str, status: str = "INSTANCE_HEALTH_STATUS_UNSPECIFIED"
     ) -> None:
         """Say how NGINX is."""
@@ -124,7 +124,7 @@ class WireAgent:
         request = command_pb2.UpdateDataPlaneHealthRequest(instance_healths=[health])
         await self._unary("CommandService", request, command_pb2.UpdateDataPlaneHealthResponse)
 
-    async def say_served(self, version: str) -> None:
+    async def send_served_version(self, version: str) -> None:
         """Say which version is served."""
         config = files_pb2.ConfigVersion(instance_id=NGINX_ID, version=version)
         request = files_pb2.UpdateOverviewRequest(
@@ -142,7 +142,7 @@ class WireAgent:
         return method(metadata=self._metadata)
 
     @contextlib.asynccontextmanager
-    async def obeying(
+    async def applying(
         self, reply: Callable[[str], list[command_pb2.DataPlaneResponse]] = lambda c: [answer(c)]
     ) -> AsyncIterator[list[str]]:
         """Answer every request; gives the versions that were asked for so far."""
@@ -169,7 +169,7 @@ _numbers = itertools.count()
 
 @contextlib.asynccontextmanager
 async def wire_agent(plane: ControlPlane, token: str) -> AsyncIterator[WireAgent]:
-    """Give one with a connection of its own."""
+    """Yield an agent with a connection of its own."""
     credentials = grpc.ssl_channel_credentials(plane.cert.read_bytes())
     options = (
         ("grpc.ssl_target_name_override", "control.plane"),

@@ -29,14 +29,14 @@ class Server(msgspec.Struct):
 async def apiserver(
     authority: Authority, name: str, *hosts: str, wanted: bool = False
 ) -> AsyncIterator[Server]:
-    """Run one: it says its name and its client's, then whatever it is told.
+    """Run a server that sends its name and its client's, and then the configured text.
 
     ``wanted``: clients must show a certificate of the authority.
     """
     context = authority.server(name, *(x509.DNSName(each) for each in hosts))
     context.load_verify_locations(cafile=str(authority.file))
     context.verify_mode = ssl.CERT_REQUIRED if wanted else ssl.CERT_OPTIONAL
-    found = Server(name, ir.Endpoint("127.0.0.1", 0))
+    result = Server(name, ir.Endpoint("127.0.0.1", 0))
     writers: set[asyncio.StreamWriter] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,16 +53,16 @@ async def apiserver(
 
     listening = socket.create_server(("127.0.0.1", 0), backlog=512)
     server = await asyncio.start_server(answer, sock=listening, ssl=context)
-    found.endpoint = ir.Endpoint("127.0.0.1", listening.getsockname()[1])
+    result.endpoint = ir.Endpoint("127.0.0.1", listening.getsockname()[1])
     try:
-        yield found
+        yield result
     finally:
         server.close()
         for writer in writers:
             writer.transport.abort()
 
 
-class Refused(Exception):
+class ConnectionRejected(Exception):
     """No apiserver answered."""
 
 
@@ -80,9 +80,9 @@ class Client:
             await self.writer.drain()
             line = await self.reader.readline()
         except (ConnectionError, ssl.SSLError) as error:
-            raise Refused(str(error)) from error
+            raise ConnectionRejected(str(error)) from error
         if not line:
-            raise Refused("closed")
+            raise ConnectionRejected("closed")
         return line.decode().rstrip("\n")
 
     def close(self) -> None:
@@ -115,35 +115,35 @@ async def connect(
             line = await reader.readline()
     except (ConnectionError, ssl.SSLError, TimeoutError) as error:
         raw.close()
-        raise Refused(f"{type(error).__name__}: {error}") from error
+        raise ConnectionRejected(f"{type(error).__name__}: {error}") from error
     if not line:
         writer.transport.abort()
-        raise Refused("closed")
-    made = Client(reader, writer)
-    made.server, made.shown = line.decode().split()
-    return made
+        raise ConnectionRejected("closed")
+    client = Client(reader, writer)
+    client.server, client.shown = line.decode().split()
+    return client
 
 
-async def asked(
+async def server_name_at(
     address: tuple[str, int], trust: ssl.SSLContext, sni: str | None, **more: Any
 ) -> str:
-    """Give the name of the apiserver that answers, empty if none does."""
+    """Return the name of the kube-apiserver that answers, empty if none does."""
     try:
         client = await connect(address, trust, sni, **more)
-    except Refused:
+    except ConnectionRejected:
         return ""
     client.close()
     return client.server
 
 
 def version_1(source: str, wanted: str, port: int) -> bytes:
-    """Give a PROXY header, version 1."""
+    """Return a PROXY protocol header, version 1."""
     family = "TCP6" if ":" in wanted else "TCP4"
     return f"PROXY {family} {source} {wanted} 40000 {port}\r\n".encode()
 
 
 def version_2(source: str, wanted: str, port: int) -> bytes:
-    """Give a PROXY header, version 2."""
+    """Return a PROXY protocol header, version 2."""
     ends = ipaddress.ip_address(source), ipaddress.ip_address(wanted)
     family = 0x21 if ends[1].version == 6 else 0x11
     body = ends[0].packed + ends[1].packed + struct.pack("!HH", 40000, port)

@@ -21,7 +21,7 @@ def _subject(name: str, *organizations: str) -> x509.Name:
 
 
 class Authority:
-    """One that issues certificates, in a directory of its own."""
+    """A CA that issues certificates in its own directory."""
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
         self._directory = directory
@@ -59,13 +59,13 @@ class Authority:
     def issue(
         self, name: str, *names: x509.GeneralName, ends: datetime.timedelta = DAY
     ) -> tuple[Path, Path]:
-        """Give the files of a certificate for ``names`` until ``ends`` from now, and of its key."""
+        """Issue a certificate for ``names``, valid for ``ends`` from now. Return its files."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = self._sign(name, key, [x509.SubjectAlternativeName(names)] if names else [], ends)
         return self._written(name, made, key)
 
     def issue_to(self, user: str, *groups: str) -> tuple[Path, Path]:
-        """Give the files of a certificate of a user of Kubernetes, and of its key."""
+        """Issue a client certificate of a Kubernetes user. Return its files."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = self._sign(user, key, [], organizations=groups)
         return self._written(f"{self._name}-{made.serial_number:x}", made, key)
@@ -85,7 +85,7 @@ class Authority:
         return files
 
     def server(self, name: str, *names: x509.GeneralName) -> ssl.SSLContext:
-        """Give what a server needs to show a certificate for ``names``."""
+        """Return a server-side TLS context with a certificate for ``names``."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.issue(name, *names))
         return context

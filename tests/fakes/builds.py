@@ -25,12 +25,12 @@ class Build(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes ``gatehouse`` this build, and nothing else of the tests' own."""
+        """Return the environment that runs ``gatehouse`` of this build only."""
         path = f"{self.directory / 'bin'}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/bin"
         return {"PATH": path, "PYTHONPATH": "", "VIRTUAL_ENV": str(self.directory)}
 
-    def says(self) -> str:
-        """Give what it says of its version."""
+    def reported_version(self) -> str:
+        """Return the version that the build reports."""
         command = [str(self.directory / "bin" / "gatehouse"), "--version"]
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, check=True

@@ -1,14 +1,13 @@
-"""A cluster of one node in which Gatehouse's own Deployments run, as its manifests have them.
+"""A cluster in which Gatehouse's own Deployments run, as its manifests have them.
 
-The API server is a process of the test's, the node another; everything else are Pods, each in a
-network of its own, and Services lead to them.
+The API server is a process of the test's. `gatehouse node` gives Services addresses, and a process
+of :mod:`fakes.workloads` runs all Pods, each in a network of its own, to which Services lead.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ import yaml
 from fakes.builds import ROOT, Build
 from fakes.installation import until
 from fakes.process import ApiServer
+from fakes.workloads.command import Workloads
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
@@ -41,15 +41,11 @@ class Server(ApiServer):
 
 
 class Cluster:
-    """An API server and a node; ``builds`` by the tag of their images."""
+    """An API server, a node and Pods; ``builds`` by the tag of their images."""
 
     def __init__(self, directory: Path, builds: dict[str, Build], pool: str) -> None:
         self.directory, self.pool = directory, pool
-        self.network = f"10.{random.randint(128, 250)}.{random.randint(0, 255)}.0/24"
-        self.gateway = self.network.replace(".0/24", ".1")
-        """The bridge's address: this machine's, as Pods reach it."""
         self.server = Server(directory / "s", "--node-dir", str(directory / "s" / "node"))
-        self._images = directory / "images.yaml"
         commands = {"controller": [], "nginx": ["agent"], "envoy": ["agent", "--proxy", "envoy"]}
         table = {
             f"gatehouse/{name}:{tag}": {
@@ -59,7 +55,8 @@ class Cluster:
             for tag, build in builds.items()
             for name, words in commands.items()
         }
-        self._images.write_text(yaml.safe_dump(table))
+        self._workloads = Workloads(self.server.kubeconfig, self.server.state.node, table)
+        self.gateway = self._workloads.gateway
         self._node: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
@@ -68,9 +65,9 @@ class Cluster:
         words = (
             *("--kubeconfig", str(self.server.state.node_kubeconfig)),
             *("--dir", str(self.server.state.node), "--address-pool", self.pool),
-            *("--images", str(self._images), "--pod-network", self.network),
         )
         self._node = _node(words, self.directory / "node.log")
+        self._workloads.start(self.directory / "workloads.log")
 
         async def bridged() -> bool:
             return is_free(self.gateway, 0)
@@ -78,6 +75,7 @@ class Cluster:
         await until(bridged)
 
     def stop(self) -> None:
+        self._workloads.stop()
         if self._node is not None:
             self._node.terminate()
             self._node.wait(60)
@@ -85,7 +83,8 @@ class Cluster:
 
     def show_logs(self) -> None:
         """Print how every log ends, which is seen when a test fails."""
-        for path in (self.directory / "node.log", *self.server.state.node.glob("pods/*/log")):
+        logs = (self.directory / "node.log", self.directory / "workloads.log")
+        for path in (*logs, *self.server.state.node.glob("pods/*/log")):
             print(path, *path.read_text(errors="replace").splitlines()[-20:], sep="\n")
 
     async def install(self, client: kube.Client, tag: str) -> None:
@@ -113,7 +112,7 @@ class Cluster:
         await client.create(resources.DEPLOYMENTS, self.deployment(tag, tag))
 
     def deployment(self, tag: str, planes: str) -> Object:
-        """Give the controllers' Deployment: their build, and that of data planes."""
+        """Return the controller's Deployment with the images of controller and data planes."""
         made = _manifest("Deployment")
         (container,) = made["spec"]["template"]["spec"]["containers"]
         container["image"] = f"gatehouse/controller:{tag}"
@@ -149,8 +148,10 @@ def _node(words: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _manifest(kind: str) -> Object:
-    found = yaml.safe_load_all((ROOT / "deploy" / "gatehouse.yaml").read_text())
+    result = yaml.safe_load_all((ROOT / "deploy" / "gatehouse.yaml").read_text())
     made: Object = next(
-        each for each in found if each and each["kind"] == kind and each["metadata"]["name"] == NAME
+        each
+        for each in result
+        if each and each["kind"] == kind and each["metadata"]["name"] == NAME
     )
     return made

@@ -22,11 +22,11 @@ Reply: TypeAlias = discovery_pb2.DeltaDiscoveryResponse
 TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
 
 
-def made(type_url: str, name: str, text: str) -> Resource:
+def make_resource(type_url: str, name: str, text: str) -> Resource:
     return Resource.make(type_url, name, text.encode(), origins=(Origin("Object", "", name),))
 
 
-def refusable(resource: Resource) -> bool:
+def rejectable(resource: Resource) -> bool:
     return resource.body.startswith((b"bad", b"ugly"))
 
 
@@ -45,8 +45,8 @@ class Envoy:
         self.faults: list[str] = []
         """Moments in which traffic would have been answered 503."""
         self.waits = 0
-        """How often it waited for endpoints until its patience ended."""
-        self.broken_by_refusal: Callable[[str], bool] = lambda _cluster: False
+        """Number of times that waiting for endpoints timed out."""
+        self.broken_by_rejection: Callable[[str], bool] = lambda _cluster: False
         self._asked: dict[str, set[str]] = {}
         self._warming: set[str] = set()
         self._active: set[str] = set()
@@ -62,10 +62,10 @@ class Envoy:
         self._asked = {}
 
     def connect(self) -> None:
-        """Begin a stream, as one that may have been told things on another."""
+        """Begin a stream as a client that may have resources from an earlier stream."""
         self.disconnect()
         for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES):
-            names = self._wanted(type_url)
+            names = self._requested_names(type_url)
             if names or type_url in (CLUSTER, LISTENER):
                 ask = Ask(type_url=type_url, resource_names_subscribe=sorted(names))
                 versions = {
@@ -78,7 +78,7 @@ class Envoy:
                 self._asked[type_url] = names
         self.outbox[0].node.user_agent_name = "model"
 
-    def _wanted(self, type_url: str) -> set[str]:
+    def _requested_names(self, type_url: str) -> set[str]:
         if type_url == ENDPOINTS:
             return set(self.has[CLUSTER])
         if type_url == ROUTES:
@@ -91,7 +91,7 @@ class Envoy:
         type_url = reply.type_url
         answer = Ask(type_url=type_url, response_nonce=reply.nonce)
         bodies = {each.name: each.resource.value.decode() for each in reply.resources}
-        refused = self._refused(type_url, bodies)
+        refused = self._rejected(type_url, bodies)
         if refused:
             answer.error_detail.message = refused
         if not any(text.startswith("ugly") for text in bodies.values()):
@@ -106,7 +106,7 @@ class Envoy:
         else:
             self.outbox.append(answer)
         self._release()
-        self._look()
+        self._update_traffic()
 
     def time_out(self) -> bool:
         """Wait no longer for endpoints that do not come; returns whether any were awaited."""
@@ -124,7 +124,7 @@ class Envoy:
             self.outbox.append(self._held)
             self._held = None
 
-    def _refused(self, type_url: str, bodies: dict[str, str]) -> str:
+    def _rejected(self, type_url: str, bodies: dict[str, str]) -> str:
         if any(text.startswith("ugly") for text in bodies.values()):
             return "something is ugly"
         bad = [name for name, text in bodies.items() if text.startswith("bad")]
@@ -158,7 +158,7 @@ class Envoy:
             self._warming.discard(name)
 
     def _ask(self, type_url: str) -> None:
-        wanted, asked = self._wanted(type_url), self._asked.get(type_url, set())
+        wanted, asked = self._requested_names(type_url), self._asked.get(type_url, set())
         if wanted != asked:
             self.outbox.append(
                 Ask(
@@ -172,10 +172,10 @@ class Envoy:
                 self.has[type_url].pop(name, None)
                 self.orphaned[type_url].discard(name)
 
-    def _look(self) -> None:
+    def _update_traffic(self) -> None:
         for name, (_, text) in self.has[ROUTES].items():
-            if name not in self._wanted(ROUTES):
+            if name not in self._requested_names(ROUTES):
                 continue
             for target in filter(None, text.partition("|")[0].split(",")):
-                if target not in self._active and not self.broken_by_refusal(target):
+                if target not in self._active and not self.broken_by_rejection(target):
                     self.faults.append(f"{name} leads to {target}, which is not there")

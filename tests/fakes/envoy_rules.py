@@ -14,10 +14,10 @@ from gatehouse.dataplane.xds.resources import Resource, ResourceSet
 _BOUNDS = ("min_len", "max_len", "min_bytes", "max_bytes", "min_items", "max_items", "max_pairs")
 
 
-def broken(resources: ResourceSet) -> list[str]:
-    """Give each field of any resource that is shorter or longer than Envoy allows."""
-    found = [each for named in resources.by_type.values() for each in named.values()]
-    return [problem for each in found for problem in _of_resource(each)]
+def violations(resources: ResourceSet) -> list[str]:
+    """Return each field of any resource that is shorter or longer than Envoy allows."""
+    result = [each for named in resources.by_type.values() for each in named.values()]
+    return [problem for each in result for problem in _of_resource(each)]
 
 
 def _of_resource(resource: Resource) -> Iterator[str]:
@@ -46,7 +46,8 @@ def _unpacked(message: any_pb2.Any) -> Any:
 
 
 def _of_field(field: FieldDescriptor, value: Any) -> Iterator[str]:
-    rules: Any = field.GetOptions().Extensions[validate_pb2.rules]
+    extension: Any = validate_pb2.rules
+    rules = field.GetOptions().Extensions[extension]
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         yield from _bounded(field, rules.map, value)
         for key, each in value.items():

@@ -1,4 +1,4 @@
-"""Envoys, what they are told, and who tells them, on this machine."""
+"""Envoys with their resources and control planes, on this machine."""
 
 from __future__ import annotations
 
@@ -48,14 +48,17 @@ def _socket(address: Address) -> Any:
 
 
 def _ads() -> Any:
-    return config_source_pb2.ConfigSource(ads={}, resource_api_version="V3")
+    return config_source_pb2.ConfigSource(
+        ads=config_source_pb2.AggregatedConfigSource(),
+        resource_api_version=config_source_pb2.V3,
+    )
 
 
 def cluster(name: str, *, origins: tuple[Origin, ...] = (), seconds: int = 5) -> Resource:
-    """A cluster whose endpoints are told by ADS, which waits ``seconds`` for connections."""
+    """Return a cluster with endpoints by ADS and a connect timeout of ``seconds``."""
     made = cluster_pb2.Cluster(
         name=name,
-        type="EDS",
+        type=cluster_pb2.Cluster.EDS,
         eds_cluster_config=cluster_pb2.Cluster.EdsClusterConfig(eds_config=_ads()),
     )
     made.connect_timeout.seconds = seconds
@@ -64,14 +67,14 @@ def cluster(name: str, *, origins: tuple[Origin, ...] = (), seconds: int = 5) ->
 
 def bad_cluster(name: str, *, origins: tuple[Origin, ...] = ()) -> Resource:
     """A cluster that Envoy refuses for what it means: its address is none."""
-    made = cluster_pb2.Cluster(name=name, type="STATIC")
+    made = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.STATIC)
     made.load_assignment.CopyFrom(_assignment(name, [("no-address", 1)]))
     return Resource.make(CLUSTER, name, made.SerializeToString(), origins=origins)
 
 
 def invalid_cluster(name: str, *, origins: tuple[Origin, ...] = ()) -> Resource:
     """A cluster that Envoy refuses before it looks at what it means."""
-    made = cluster_pb2.Cluster(name=name, type="EDS")
+    made = cluster_pb2.Cluster(name=name, type=cluster_pb2.Cluster.EDS)
     made.connect_timeout.seconds = -5
     return Resource.make(CLUSTER, name, made.SerializeToString(), origins=origins)
 
@@ -94,7 +97,7 @@ def endpoints(name: str, *addresses: Address) -> Resource:
 
 def routes(name: str, *hosts: tuple[str, str]) -> Resource:
     """Virtual hosts, each with the cluster that everything of it goes to."""
-    made = route_pb2.RouteConfiguration(
+    configuration = route_pb2.RouteConfiguration(
         name=name,
         virtual_hosts=[
             route_components_pb2.VirtualHost(
@@ -110,7 +113,7 @@ def routes(name: str, *hosts: tuple[str, str]) -> Resource:
             for domain, target in hosts
         ],
     )
-    return Resource.make(ROUTES, name, made.SerializeToString())
+    return Resource.make(ROUTES, name, configuration.SerializeToString())
 
 
 def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[Origin, ...] = ()) -> Resource:
@@ -123,7 +126,7 @@ def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[Origin, ...] = 
 
 
 def listener(name: str, port: int, route_name: str, certificate: str = "") -> Resource:
-    """A listener for HTTP whose routes, and whose certificate, are told by ADS."""
+    """Return an HTTP listener with its routes and its certificate by ADS."""
     manager = hcm_pb2.HttpConnectionManager(
         stat_prefix=name,
         rds=hcm_pb2.Rds(config_source=_ads(), route_config_name=route_name),
@@ -223,7 +226,7 @@ def bootstrap(directory: Path, plane: ControlPlane, token: str, *, delta: bool) 
         "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
         "sni": "control.plane",
         "common_tls_context": {
-            # An Envoy that is a client offers 1.2 at most, unless it is told.
+            # As a client, Envoy offers at most TLS 1.2 by default.
             "tls_params": {"tls_maximum_protocol_version": "TLSv1_3"},
             "validation_context": {"trusted_ca": {"filename": str(plane.cert)}},
         },

@@ -37,7 +37,7 @@ class Served:
         """Serve this from now on; give the keys of the resources that are others than before."""
         bound = msgspec.structs.replace(gateway, bind_address=self.address)
         before, self.generated = self.generated, self.generator.generate(bound)
-        self.running.ads.tell(self.generated.resources)
+        self.running.ads.publish(self.generated.resources)
         async with asyncio.timeout(PATIENCE):
             await self.running.ads.settled()
         assert not self.running.ads.refused
@@ -109,18 +109,18 @@ async def backend(name: str) -> AsyncIterator[ir.Endpoint]:
 def plain(
     hosts: Sequence[ir.VirtualHost], clusters: Sequence[ir.Cluster] = (), **more: Any
 ) -> ir_gateway.Gateway:
-    """Give a gateway with one port of HTTP."""
+    """Return a gateway with one HTTP port."""
     listener = ir_gateway.Listener(8080, "HTTP", tuple(sorted(hosts, key=lambda h: h.hostname)))
     return ir_gateway.Gateway("ns/gw", listeners=(listener,), clusters=tuple(clusters), **more)
 
 
-def to(cluster: str, name: str = "ns/r/0/0", path: str = "/", **more: Any) -> ir.Route:
-    """Give a route to a cluster; what is no field of a route is one of its action."""
+def route_to(cluster: str, name: str = "ns/r/0/0", path: str = "/", **more: Any) -> ir.Route:
+    """Return a route to a cluster. Other keyword arguments are fields of its action."""
     own = {key: more.pop(key) for key in (*more,) if key in ir.Route.__struct_fields__}
     action = ir.Forward((ir.Backend(cluster),), **more)
     return ir.Route(name, ir.Match(ir.PathPrefix(path)), action, **own)
 
 
 def host(name: str, *routes: ir.Route, **more: Any) -> ir.VirtualHost:
-    """Give a virtual host."""
+    """Return a virtual host."""
     return ir.VirtualHost(name, routes, **more)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from fakes.envoy_model import Envoy, made, refusable
+from fakes.envoy_model import Envoy, make_resource, rejectable
 from gatehouse.dataplane.xds.resources import (
     CLUSTER,
     ENDPOINTS,
@@ -26,33 +26,33 @@ def worlds(draw: st.DrawFn) -> ResourceSet:
     """Listeners that lead to clusters that are there; some of it is refused."""
     clusters = draw(st.dictionaries(st.sampled_from(NAMES), TEXTS, max_size=3))
     listeners = draw(st.dictionaries(st.sampled_from(["l", "m"]), GOOD, max_size=2))
-    found: list[Resource] = []
+    result: list[Resource] = []
     for name, text in clusters.items():
-        found.append(made(CLUSTER, name, text))
+        result.append(make_resource(CLUSTER, name, text))
         if draw(st.booleans()) or draw(st.booleans()):
-            found.append(made(ENDPOINTS, name, draw(TEXTS)))
+            result.append(make_resource(ENDPOINTS, name, draw(TEXTS)))
     for name, text in listeners.items():
-        found.append(made(LISTENER, name, f"routes-{name}|{text}"))
+        result.append(make_resource(LISTENER, name, f"routes-{name}|{text}"))
         leads = draw(st.lists(st.sampled_from(sorted(clusters)), unique=True)) if clusters else []
-        found.append(made(ROUTES, f"routes-{name}", f"{','.join(leads)}|{text}"))
-    return ResourceSet(found)
+        result.append(make_resource(ROUTES, f"routes-{name}", f"{','.join(leads)}|{text}"))
+    return ResourceSet(result)
 
 
 def check(envoy: Envoy, world: ResourceSet, refused: Iterable[Resource]) -> None:
     """The client has what is published, less what it refuses."""
     dismissed = {each.key for each in refused}
-    assert {key for key in dismissed if not refusable(world.by_type[key[0]][key[1]])} == set()
+    assert {key for key in dismissed if not rejectable(world.by_type[key[0]][key[1]])} == set()
     for type_url in (CLUSTER, LISTENER):
         published = world.by_type.get(type_url, {})
         assert envoy.has[type_url].keys() <= published.keys()
         for name, each in published.items():
-            if refusable(each):
+            if rejectable(each):
                 assert each.key in dismissed
                 assert envoy.has[type_url].get(name, ("",))[0] != each.version
             else:
                 assert envoy.has[type_url][name][0] == each.version
     for type_url in (ENDPOINTS, ROUTES):
-        for name in envoy._wanted(type_url):
-            found = world.get(type_url, name)
-            if found is not None and not refusable(found):
-                assert envoy.has[type_url][name][0] == found.version
+        for name in envoy._requested_names(type_url):
+            result = world.get(type_url, name)
+            if result is not None and not rejectable(result):
+                assert envoy.has[type_url][name][0] == result.version

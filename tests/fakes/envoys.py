@@ -1,4 +1,4 @@
-"""A real Envoy that is told everything by :mod:`ads`."""
+"""A real Envoy that gets all resources from :mod:`ads`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Envoy(msgspec.Struct, frozen=True):
 
 
 def bootstrap(port: int, admin: Path) -> dict[str, Any]:
-    """Give the configuration of an Envoy that asks ``port`` for everything."""
+    """Return the bootstrap configuration of an Envoy with ADS on ``port``."""
     source = {"ads": {}, "resource_api_version": "V3"}
     where = {"address": "127.0.0.1", "port_value": port}
     hosts = [{"endpoint": {"address": {"socket_address": where}}}]

@@ -37,17 +37,17 @@ http {{
 
 
 def program() -> Path:
-    """Give the agent's program; skip the test if there is none, or if it cannot be run."""
+    """Return the path of the agent. Skip the test if it is missing or cannot run."""
     if os.geteuid() != 0 or not shutil.which("nsenter"):
         pytest.skip("a process namespace of its own takes root and nsenter")
     return peers.binary("agent-v3.11.3-no-collector", "nginx-agent")
 
 
 class FieldAgent:
-    """One data plane: the agent, its NGINX, and what is on their disk."""
+    """One data plane: the agent, its NGINX and their files."""
 
     def __init__(self, directory: Path, environment: dict[str, str], port: int) -> None:
-        """``environment``: how Gatehouse's agent would be told its control plane."""
+        """Set up the directories. ``environment`` is that of Gatehouse's own agent."""
         self.nginx_directory = directory / "nginx"
         self.nginx_directory.mkdir(parents=True)
         self.agent_log = directory / "agent.log"
@@ -142,9 +142,9 @@ class FieldAgent:
 
     async def _child(self, parent: int) -> int:
         async with asyncio.timeout(10):
-            while not (found := _children(parent)):
+            while not (result := _children(parent)):
                 await asyncio.sleep(0.02)
-        return found[0]
+        return result[0]
 
 
 def _children(pid: int) -> list[int]:

@@ -31,7 +31,7 @@ from gatehouse.dataplane.xds.ads_session import Request
 from gatehouse.dataplane.xds.resources import ADD_ORDER
 from gatehouse.kube import client as kube
 from gatehouse.kube.watch_decoder import WatchEvent
-from gatehouse.transports.agents.session import Answer, HasVersion, Register
+from gatehouse.transports.agents.session import ApplyResponse, HasVersion, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.transports.agents.token_auth import Identity
 
@@ -47,14 +47,14 @@ RESOURCES = {each.kind: each for each in WATCHED_RESOURCES}
 
 
 class Store(kube.Client):
-    """What the API server has; what is written comes back as events of watches."""
+    """Objects of the API server. Writes come back as watch events."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}
         self.written: Counter[tuple[str, str]] = Counter()
         """Requests of the controller that change something, by verb and kind."""
         self.listed = 0
-        """How many objects were looked at for the controller's lists."""
+        """Number of objects read for lists of the controller."""
         self.tell: Callable[[Resource, WatchEvent], None] = lambda *_: None
         self._numbers = itertools.count(1)
 
@@ -105,9 +105,9 @@ class Store(kube.Client):
             raise kube.NotFound(404, "NotFound", name) from None
 
     async def list(self, resource: Resource, *_: Any, **__: Any) -> kube.ListResult:
-        found = [each for key, each in self.objects.items() if key[0] == resource.kind]
-        self.listed += len(found)
-        return kube.ListResult(found, "1")
+        result = [each for key, each in self.objects.items() if key[0] == resource.kind]
+        self.listed += len(result)
+        return kube.ListResult(result, "1")
 
     async def create(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         self.written["create", resource.kind] += 1
@@ -129,7 +129,7 @@ class Store(kube.Client):
 
 
 def gateway(name: str, class_name: str, *ports: int) -> Object:
-    """Give a Gateway with a listener for HTTP at each port, and one for HTTPS."""
+    """Return a Gateway with an HTTP listener at each port, and one HTTPS listener."""
     listeners: list[Object] = [
         {"name": f"p{port}", "port": port, "protocol": "HTTP"} for port in ports
     ]
@@ -140,7 +140,7 @@ def gateway(name: str, class_name: str, *ports: int) -> Object:
 
 
 def route(name: str, parent: str, service: str, path: str = "/") -> Object:
-    """Give a route of one name to one Service."""
+    """Return a route of one hostname to one Service."""
     rule = {
         "matches": [{"path": {"type": "PathPrefix", "value": path}}],
         "backendRefs": [{"name": service, "port": 80}],
@@ -154,13 +154,13 @@ def route(name: str, parent: str, service: str, path: str = "/") -> Object:
 
 
 def service(name: str) -> Object:
-    """Give a Service with one port."""
+    """Return a Service with one port."""
     ports = [{"name": "http", "port": 80, "targetPort": 9000, "protocol": "TCP"}]
     return {"metadata": {"name": name, "namespace": "default"}, "spec": {"ports": ports}}
 
 
 def endpoints(name: str, *addresses: str) -> Object:
-    """Give the EndpointSlice of a Service."""
+    """Return the EndpointSlice of a Service."""
     labels = {"kubernetes.io/service-name": name}
     return {
         "metadata": {"name": f"{name}-1", "namespace": "default", "labels": labels},
@@ -171,7 +171,7 @@ def endpoints(name: str, *addresses: str) -> Object:
 
 
 def secret(name: str, pair: tuple[bytes, bytes]) -> Object:
-    """Give a Secret with a certificate and its key, both in base64."""
+    """Return a Secret with a certificate and its key, both in base64."""
     data = {"tls.crt": pair[0].decode(), "tls.key": pair[1].decode()}
     return {
         "metadata": {"name": name, "namespace": "default"},
@@ -181,7 +181,7 @@ def secret(name: str, pair: tuple[bytes, bytes]) -> Object:
 
 
 class Agents:
-    """The agents of all Gateways, which confirm whatever they are told."""
+    """The agents of all Gateways. They confirm every version."""
 
     def __init__(self, controller: controllers.Controller, group: asyncio.TaskGroup) -> None:
         self._nginx = controller.delivery._fleet
@@ -189,7 +189,7 @@ class Agents:
         self._group = group
         self.connected: dict[tuple[str, str, int], None] = {}
         self.told: Counter[str] = Counter()
-        """How often the agents of each Gateway were told something."""
+        """Number of publications to the agents of each Gateway."""
         self.tasks: list[asyncio.Task[None]] = []
 
     def connect(self, name: str, class_name: str, number: int) -> None:
@@ -210,7 +210,7 @@ class Agents:
             asked = await stream.next()
             assert isinstance(asked, Apply)
             self.told[identity.gateway] += 1
-            fleet.receive(identity, Answer(asked.correlation))
+            fleet.receive(identity, ApplyResponse(asked.correlation))
 
     async def _serve_envoy(self, identity: Identity) -> None:
         fleet = self._envoys
@@ -254,7 +254,7 @@ class Estate:
         self.agents: Agents
 
     def pair(self, name: str) -> tuple[bytes, bytes]:
-        """Give a certificate and its key, both as a Secret has them."""
+        """Return a certificate and its key, encoded as in a Secret."""
         certificate, key = self._authority.issue(name, x509.DNSName(name))
         return base64.b64encode(certificate.read_bytes()), base64.b64encode(key.read_bytes())
 
@@ -322,7 +322,7 @@ class Estate:
             self.agents.connect(f"g{number}", self.class_of(number), each)
 
     async def rest(self) -> None:
-        """Wait until nothing is written, told or compiled any more."""
+        """Wait until no write, publication or compile pass is pending."""
         seen: Any = None
         while seen != (seen := self._seen()):
             await asyncio.sleep(PAUSE)
@@ -358,7 +358,7 @@ Change = Callable[[], object]
 
 
 def changes(estate: Estate, kind: str) -> Iterator[tuple[str, str, Change]]:
-    """Give what may happen to one Gateway of a class, each with the Gateway's name."""
+    """Yield possible changes of one Gateway of a class, each with the Gateway's name."""
     number = (NGINX, ENVOY).index(kind)
     yield from _of_one(estate, f"g{number}", kind)
     number += 10_000

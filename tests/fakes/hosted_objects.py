@@ -1,4 +1,4 @@
-"""What is applied for hosted kube-apiservers, and whether kubectl gets there."""
+"""Objects of hosted kube-apiservers, and access to them by kubectl."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gateway(name: str = "apis", trusted: str = f"{NODE}/32") -> Object:
 def served(
     cluster: Cluster | Place, *gateways: str, address: str = "127.0.0.1", **spec: Any
 ) -> list[Object]:
-    """Give the Service of a cluster's kube-apiserver, its endpoints, and the HostedAPIServer."""
+    """Return the Service of a cluster's kube-apiserver, its endpoints, and the HostedAPIServer."""
     name, port = cluster.name, {"name": "https", "protocol": "TCP"}
     meta: Object = {"name": name, "namespace": "default"}
     return [
@@ -73,15 +73,15 @@ async def programmed(client: kube.Client, name: str, *behind: Cluster | Place) -
     """Wait for a Gateway, and what is behind it; gives its address."""
     for each in behind:
         await holds(client, "HostedAPIServer", each.name, "Programmed")
-    found = await holds(client, "Gateway", name, "Programmed")
-    return str(found["addresses"][0]["value"])
+    condition = await holds(client, "Gateway", name, "Programmed")
+    return str(condition["addresses"][0]["value"])
 
 
-async def refused(ask: Callable[[], str]) -> bool:
-    """Whether kubectl fails."""
-    return not await reached(ask)
+async def is_rejected(ask: Callable[[], str]) -> bool:
+    """Return whether kubectl fails."""
+    return not await is_reachable(ask)
 
 
-async def reached(ask: Callable[[], str]) -> bool:
-    """Whether kubectl gets an answer."""
+async def is_reachable(ask: Callable[[], str]) -> bool:
+    """Return whether kubectl gets a response."""
     return "failed" not in await asyncio.to_thread(ask)

@@ -55,7 +55,7 @@ class Estate:
 
 
 class Place(NamedTuple):
-    """Where a kube-apiserver is: the name of its Service, the port, the advertised addresses."""
+    """Location of a kube-apiserver: the name of its Service, the port, the advertised addresses."""
 
     name: str
     port: int
@@ -96,7 +96,7 @@ class Cluster(Process):
         ]
 
     def client(self) -> kube.Client:
-        """Give a client of the administrator's, past every gateway."""
+        """Return a client of the administrator that bypasses the gateways."""
         data = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -129,7 +129,7 @@ class Cluster(Process):
             return False
 
     def kubectl(self, server: str, files: tuple[Path, Path] | None = None) -> list[str]:
-        """Give the words that run kubectl against a URL, as the cluster's administrator.
+        """Return the words that run kubectl against a URL, as the cluster's administrator.
 
         ``files``: somebody else's certificate, and key.
         """
@@ -148,7 +148,7 @@ class Cluster(Process):
         resolv_conf: Path | None = None,
         files: tuple[Path, Path] | None = None,
     ) -> str:
-        """Ask this kube-apiserver who it sees from a machine; what failed if nobody answers."""
+        """Return the user that this kube-apiserver sees from a machine, or the error."""
         words = [*self.kubectl(server, files), "auth", "whoami", "-o", "json"]
         if resolv_conf is not None:
             words = resolving(resolv_conf, *words)
@@ -188,10 +188,10 @@ class NodeProxy:
         if resolv_conf is not None:
             words = resolving(resolv_conf, *words)
         self.process = self._node.start(words, self.log)
-        patiently(lambda: self.asked("/readyz") == "ok\n", self.log.read_text)
+        wait_until(lambda: self.probe_response("/readyz") == "ok\n", self.log.read_text)
 
-    def asked(self, path: str) -> str:
-        """Give what the probes' port answers."""
+    def probe_response(self, path: str) -> str:
+        """Return the response of the probe port."""
         code = "import sys, urllib.request as u; print(end=u.urlopen(sys.argv[1]).read().decode())"
         url = f"http://127.0.0.1:16910{path}"
         return self._node.run(sys.executable, "-c", code, url, check=False)
@@ -203,7 +203,7 @@ class NodeProxy:
             self.process.wait(40)
 
 
-def patiently(holds: Callable[[], Any], why: Callable[[], str], seconds: float = 30) -> None:
+def wait_until(holds: Callable[[], Any], why: Callable[[], str], seconds: float = 30) -> None:
     """Wait until something holds; ``why`` tells what there is instead."""
     end = time.monotonic() + seconds
     while not holds():

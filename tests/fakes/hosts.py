@@ -58,7 +58,7 @@ def name(text: str) -> upstream_name.UpstreamName:
     return upstream_name.UpstreamName("http" if context == "http" else "stream", rest)
 
 
-def holdings(
+def desired_upstreams(
     upstreams: Mapping[str, Sequence[Server | str]], *, drain: float = 0.0, resync: float = 300.0
 ) -> DesiredUpstreams:
     made = {
@@ -90,9 +90,9 @@ class Host:
 
     def calls(self) -> list[str]:
         """Return the requests since the last call, in order."""
-        found = [f"{call.method} {call.path.rstrip('/')}" for call in self.fake.calls]
+        result = [f"{call.method} {call.path.rstrip('/')}" for call in self.fake.calls]
         self.fake.calls.clear()
-        return found
+        return result
 
     async def until(self, condition: Callable[[], Any]) -> None:
         async with asyncio.timeout(20):
@@ -103,10 +103,12 @@ class Host:
         """Wait until the worker waits for its clock."""
         await self.until(lambda: any(until > self.clock.now() for until in self.clock.waiting))
 
-    async def want(self, upstreams: Mapping[str, Sequence[Server | str]], **options: Any) -> None:
+    async def set_desired(
+        self, upstreams: Mapping[str, Sequence[Server | str]], **options: Any
+    ) -> None:
         """Set the desired state, and let the worker do what it can do at once."""
-        wanted = holdings(upstreams, **options)
-        self.worker.want(wanted)
+        wanted = desired_upstreams(upstreams, **options)
+        self.worker.set_desired(wanted)
         await asyncio.sleep(0)
         await self.pass_(JITTER)
 
@@ -119,7 +121,7 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def hosted(
+async def running_host(
     made: Plus, tls: ssl.SSLContext | None = None, settings: ir.Tls | None = None, **options: Any
 ) -> AsyncIterator[Host]:
     """Run a worker for a fake; ``options`` are those of the fake."""
@@ -130,11 +132,11 @@ async def hosted(
         host = ir.Host(url, settings or ir.Tls(), SecretBytes(token.encode()))
         reports: list[HostReport] = []
         worker = Worker(host, reports.append, clock, lambda: JITTER)
-        found = Host(fake, worker, clock)
-        found.reports = reports
+        result = Host(fake, worker, clock)
+        result.reports = reports
         task = asyncio.create_task(worker.run())
         try:
-            yield found
+            yield result
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

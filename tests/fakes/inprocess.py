@@ -30,7 +30,7 @@ class Server:
 
     def options(self) -> main.Options:
         pair = self.state.pki.leaf(pki.APISERVER)
-        made = main.Options(
+        agent_options = main.Options(
             storage=str(self.state.database),
             bind="127.0.0.1:0",
             tls_cert=pair.cert,
@@ -38,7 +38,7 @@ class Server:
             client_ca=self.state.pki.ca().cert,
             token_key=self.state.pki.token_key,
         )
-        return msgspec.structs.replace(made, **self._options)
+        return msgspec.structs.replace(agent_options, **self._options)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

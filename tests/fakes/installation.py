@@ -60,13 +60,13 @@ class Installation:
         return self.process.wait(60)
 
     def part(self, name: str) -> process_records.Record:
-        found = process_records.recorded(self.state / "run" / f"{name}.json")
-        assert found is not None, f"{name} does not run"
-        return found
+        result = process_records.recorded(self.state / "run" / f"{name}.json")
+        assert result is not None, f"{name} does not run"
+        return result
 
     def agent(self) -> process_records.Record:
-        found = [process_records.recorded(p) for p in self.state.glob("node/pods/*/process.json")]
-        running = [record for record in found if record is not None]
+        result = [process_records.recorded(p) for p in self.state.glob("node/pods/*/process.json")]
+        running = [record for record in result if record is not None]
         assert len(running) == 1
         return running[0]
 
@@ -114,9 +114,9 @@ async def apply(client: kube.Client, manifests: list[dict[str, Any]]) -> None:
 async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> Any:
     async with asyncio.timeout(seconds):
         while True:
-            found = await condition()
-            if found:
-                return found
+            result = await condition()
+            if result:
+                return result
             await asyncio.sleep(0.05)
 
 
@@ -125,24 +125,24 @@ async def condition(client: kube.Client, kind: str, name: str, type_: str) -> di
     status = current.get("status") or {}
     if kind.endswith("Route"):
         status = next(iter(status.get("parents") or ()), {})
-    for found in status.get("conditions") or ():
-        fresh = found.get("observedGeneration") == current["metadata"]["generation"]
-        if found["type"] == type_ and fresh:
-            return {**found, "addresses": status.get("addresses") or []}
+    for result in status.get("conditions") or ():
+        fresh = result.get("observedGeneration") == current["metadata"]["generation"]
+        if result["type"] == type_ and fresh:
+            return {**result, "addresses": status.get("addresses") or []}
     return None
 
 
 async def holds(client: kube.Client, kind: str, name: str, type_: str, status: str = "True") -> Any:
     async def check() -> Any:
-        found = await condition(client, kind, name, type_)
-        return found if found and found["status"] == status else None
+        result = await condition(client, kind, name, type_)
+        return result if result and result["status"] == status else None
 
     return await until(check)
 
 
 async def address(client: kube.Client) -> str:
-    found = await holds(client, "Gateway", "web", "Programmed")
-    return str(found["addresses"][0]["value"])
+    result = await holds(client, "Gateway", "web", "Programmed")
+    return str(result["addresses"][0]["value"])
 
 
 async def get(address: str, path: str = "/", **headers: str) -> tuple[int, str]:

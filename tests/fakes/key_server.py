@@ -16,7 +16,7 @@ from gatehouse.standalone import pki
 
 
 class KeyServer:
-    """What it answers may be changed; it remembers what it was asked."""
+    """A server with replaceable responses that records its requests."""
 
     def __init__(self, url: str, authority: str) -> None:
         self.url = url

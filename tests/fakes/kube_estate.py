@@ -27,7 +27,7 @@ Object = dict[str, Any]
 
 PORT = 6443
 GATEWAY = "gatehouse-gateway"
-"""Who the gateway is to the servers."""
+"""User name of the gateway at the kube-apiservers."""
 
 IMPERSONATE = {
     "rules": [
@@ -47,7 +47,7 @@ IMPERSONATE = {
         {"nonResourceURLs": ["/healthz", "/livez", "/readyz"], "verbs": ["get"]},
     ]
 }  # fmt: skip
-"""What docs/tasks/kube-apiservers.md tells users to grant to the gateway."""
+"""RBAC rules that docs/tasks/kube-apiservers.md recommends for the gateway."""
 
 KUBERNETES = x509.DNSName("kubernetes")
 """The name by which the gateway knows servers."""
@@ -123,7 +123,7 @@ class Cluster:
         self.kubectl()("apply", "-f", "-", stdin=listed)
 
     def kubectl(self) -> Kubectl:
-        """Give the administrator's, past the gateway."""
+        """Return a kubectl of the administrator that bypasses the gateway."""
         return Kubectl(newest(), self.state.kubeconfig, self.directory, "team")
 
 
@@ -161,9 +161,9 @@ class Estate:
         }
         self.front = Authority(directory, "front")
         self.address = ""
-        """Of the gateway."""
+        """Address of the gateway."""
         self.proxy = ""
-        """Where names lead to the gateway, as ``proxy-url`` of kubeconfigs."""
+        """URL that leads hostnames to the gateway: ``proxy-url`` of kubeconfigs."""
 
     def start(self) -> None:
         self.etcd.start()
@@ -176,7 +176,7 @@ class Estate:
         self.etcd.stop()
 
     def objects(self) -> list[Object]:
-        """What the installation in front is told."""
+        """Return the objects of the installation in front."""
         gateway = {
             "apiVersion": "gateway.networking.k8s.io/v1",
             "kind": "Gateway",
@@ -188,18 +188,18 @@ class Estate:
                 ],
             },
         }
-        found = [gateway]
+        result = [gateway]
         for each in self.clusters.values():
-            found += [self.client_secret(each), self.front_secret(each)]
-        return found
+            result += [self.client_secret(each), self.front_secret(each)]
+        return result
 
     def client_secret(self, cluster: Cluster) -> Object:
-        """What the gateway shows to the servers of a cluster, and trusts there."""
+        """Return the Secret with the gateway's client certificate and the CA of the servers."""
         pair = cluster.certificate(GATEWAY)
         return secret(f"{cluster.name}-client", pair.cert, pair.key, cluster.authority)
 
     def front_secret(self, cluster: Cluster) -> Object:
-        """What the gateway shows for the host of a cluster, and whose users it knows there."""
+        """Return the Secret with the gateway's server certificate and the CA of the users."""
         cert, key = self.front.issue(cluster.name, x509.DNSName(cluster.name))
         return secret(f"{cluster.name}-front", cert, key, cluster.authority)
 
@@ -247,7 +247,7 @@ class Estate:
     def by_certificate(
         self, name: str, user: str, *groups: str, of: str = "", by_address: bool = False
     ) -> Path:
-        """Give the kubeconfig of a user with a certificate; ``of``: another cluster's."""
+        """Return the kubeconfig of a user with a certificate. ``of`` names another issuer."""
         pair = self.clusters[of or name].certificate(user, *groups)
         shown = {"client-certificate": str(pair.cert), "client-key": str(pair.key)}
         label = f"{user}-of-{of or name}{'-there' if by_address else ''}"
@@ -283,7 +283,7 @@ def running(directory: Path) -> Iterator[Estate]:
 
 
 @contextlib.asynccontextmanager
-async def names_lead_to(address: str) -> AsyncIterator[str]:
+async def http_proxy_to(address: str) -> AsyncIterator[str]:
     """Run an HTTP proxy that takes every name for the gateway's; give its URL."""
 
     open_: set[asyncio.StreamWriter] = set()
@@ -326,20 +326,20 @@ async def put_in_front(
     for name in estate.clusters:
         await client.create(resources.UPSTREAM_CLUSTERS, estate.upstream_cluster(name, **spec))
     for name in estate.clusters:
-        await said(client, name, "Programmed")
-    found = await client.get(resources.GATEWAYS, "apis", "default")
-    return str(found["status"]["addresses"][0]["value"])
+        await wait_for_condition(client, name, "Programmed")
+    gateway = await client.get(resources.GATEWAYS, "apis", "default")
+    return str(gateway["status"]["addresses"][0]["value"])
 
 
-async def said(
+async def wait_for_condition(
     client: kube.Client, name: str, kind: str, status: str = "True", seconds: float = 60
 ) -> Object:
     """Wait for a condition of an UpstreamCluster, of its newest generation."""
 
     async def check() -> Object | None:
-        found = await client.get(resources.UPSTREAM_CLUSTERS, name)
-        generation = found["metadata"]["generation"]
-        for each in (found.get("status") or {}).get("conditions") or ():
+        upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, name)
+        generation = upstream_cluster["metadata"]["generation"]
+        for each in (upstream_cluster.get("status") or {}).get("conditions") or ():
             fresh = each.get("observedGeneration") == generation
             if fresh and (each["type"], each["status"]) == (kind, status):
                 return dict(each)

@@ -37,13 +37,13 @@ _DISCOVERY = {
 
 
 class Node:
-    """One Pod, and who asked for it."""
+    """One Pod, and the users of requests to it."""
 
     def __init__(self) -> None:
         self.users: list[str] = []
-        """As whom requests came, without those of health checks."""
+        """Users of requests except health checks."""
         self.lines: asyncio.Queue[str] = asyncio.Queue()
-        """What the Pod writes to its log."""
+        """Log of the Pod."""
 
     def _note(self, request: web.Request) -> None:
         self.users.append(request.headers.get("Impersonate-User", ""))
@@ -61,7 +61,7 @@ class Node:
             await answer.write(f"{await self.lines.get()}\n".encode())
 
     async def command(self, request: web.Request) -> web.WebSocketResponse:
-        """Give back in upper case what comes in, until that ends."""
+        """Echo input in upper case until it ends."""
         self._note(request)
         socket = web.WebSocketResponse(protocols=["v5.channel.k8s.io"])
         await socket.prepare(request)

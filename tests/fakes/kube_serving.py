@@ -22,6 +22,7 @@ from fakes.authority import Authority
 from fakes.envoy_serving import Served
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.dataplane.origin import Origin
 
 HOST = "a.kube.test"
 PORT = 6443
@@ -29,25 +30,25 @@ EVERYTHING = ir.Rule(verbs=ir.ANY, groups=ir.ANY, resources=ir.ANY, paths=ir.ANY
 ALL = ir.Policy((EVERYTHING,))
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What came back."""
+class ProxyResponse(msgspec.Struct, frozen=True):
+    """Response of the proxy."""
 
     status: int
     headers: dict[str, str]
     body: bytes
 
     @property
-    def said(self) -> Any:
+    def document(self) -> Any:
         """The body, if it is JSON."""
         return json.loads(self.body)
 
     def values(self, name: str) -> list[str]:
         """The values of a header that the server saw."""
-        return [value for key, value in self.said["headers"] if key == name]
+        return [value for key, value in self.document["headers"] if key == name]
 
 
 class Reviewer:
-    """Answers as it is told to, and remembers what it was asked."""
+    """A reviewer with configurable responses that records its requests."""
 
     def __init__(self) -> None:
         self.users: dict[str, dict[str, str]] = {}
@@ -65,8 +66,8 @@ class Reviewer:
             token = headers["authorization"].removeprefix("Bearer ")
             if token not in self.users:
                 return web.Response(status=401, headers={"x-keep": headers["x-bad-for"]})
-            found = {"x-keep": headers["x-good-for"], **self.users[token]}
-            return web.Response(headers=found)
+            result = {"x-keep": headers["x-good-for"], **self.users[token]}
+            return web.Response(headers=result)
         told = {key: unquote(value) for key, value in headers.items()}
         if self.allowed(told):
             return web.Response(headers={"x-keep": headers["x-good-for"]})
@@ -108,7 +109,7 @@ class World:
     def client(
         self, user: str = "", *groups: str, authority: Authority | None = None
     ) -> ssl.SSLContext:
-        """Give what a client shows; a user without name shows nothing."""
+        """Return the TLS context of a client, without a certificate if the user has no name."""
         context = ssl.create_default_context(cafile=str(self.servers.file))
         if user:
             context.load_cert_chain(*(authority or self.clients).issue_to(user, *groups))
@@ -118,7 +119,7 @@ class World:
         server = ir.Server("https://one", "127.0.0.1", self.upstream.port)
         values: dict[str, Any] = {
             "name": HOST, "hosts": (HOST,), "servers": (server,), "policies": policies or (ALL,),
-            "client_trust": "clients",
+            "client_trust": "clients", "origin": Origin("UpstreamCluster", "", HOST),
             "tls": ir.UpstreamTls("kube.test", trust="servers", certificate="gateway"),
             **more,
         }  # fmt: skip
@@ -156,8 +157,8 @@ class World:
         reader, writer = await asyncio.open_connection(
             self.served.address, port, ssl=context, server_hostname=sni
         )
-        self._connections.append(made := Connection(reader, writer))
-        return made
+        self._connections.append(connection := Connection(reader, writer))
+        return connection
 
     def close(self) -> None:
         """Close all connections of clients."""
@@ -167,7 +168,7 @@ class World:
     async def ask(
         self, context: ssl.SSLContext, target: str = "/api/v1/pods", method: str = "GET",
         *headers: tuple[str, str], sni: str = HOST, host: str = HOST, body: bytes = b"",
-    ) -> Answer:  # fmt: skip
+    ) -> ProxyResponse:  # fmt: skip
         """Ask on a connection of its own."""
         connection = await self.connect(context, sni)
         try:
@@ -216,18 +217,18 @@ class Connection:
     async def ask(
         self, target: str, method: str = "GET", *headers: tuple[str, str], host: str = HOST,
         body: bytes = b"",
-    ) -> Answer:  # fmt: skip
+    ) -> ProxyResponse:  # fmt: skip
         async with asyncio.timeout(30):
             self.send(target, method, *headers, host=host, body=body)
-            status, found = await self.head()
+            status, result = await self.head()
             data = b""
             if method != "HEAD":
-                if "content-length" in found:
-                    data = await self.reader.readexactly(int(found["content-length"]))
-                elif found.get("transfer-encoding") == "chunked":
+                if "content-length" in result:
+                    data = await self.reader.readexactly(int(result["content-length"]))
+                elif result.get("transfer-encoding") == "chunked":
                     while more := await self.chunk():
                         data += more
-            return Answer(status, found, data)
+            return ProxyResponse(status, result, data)
 
     def close(self) -> None:
         self.writer.transport.abort()

@@ -32,7 +32,7 @@ class Upstream:
         self.port = 0
         self.ready = True
         self.watched = True
-        """Whether watches are watches."""
+        """True if watch requests get streams."""
         self.seen: list[tuple[str, str, Headers]] = []
         """Method, target and headers; without those of health checks."""
         self.connections: dict[str, int] = {"h2": 0, "http/1.1": 0}
@@ -49,7 +49,7 @@ class Upstream:
 
     @property
     def watches(self) -> int:
-        """How many watches are under way."""
+        """Return the number of open watches."""
         return len(self._watches)
 
     def emit(self, line: bytes) -> None:

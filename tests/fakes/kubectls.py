@@ -22,8 +22,8 @@ class Kubectl:
         answer = subprocess.run(
             [binary, "version", "--client", "-o", "json"], capture_output=True, check=False
         )
-        found = re.search(rb'"gitVersion": *"v1\.(\d+)', answer.stdout)
-        self.minor = int(found[1]) if found else 99
+        match = re.search(rb'"gitVersion": *"v1\.(\d+)', answer.stdout)
+        self.minor = int(match[1]) if match else 99
 
     def start(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
         env = environment(KUBECONFIG=str(self._kubeconfig), HOME=str(self._home), **more)
@@ -58,21 +58,21 @@ class Kubectl:
 
 def binaries() -> list[str]:
     named = [path for path in os.environ.get("KUBECTLS", "").split(":") if os.access(path, os.X_OK)]
-    found = shutil.which("kubectl")
-    return [*([found] if found else []), *named]
+    result = shutil.which("kubectl")
+    return [*([result] if result else []), *named]
 
 
 def newest() -> str:
-    """Give one that does what its kubeconfig says, and nothing before.
+    """Return one that does what its kubeconfig says, and nothing before.
 
     That of Google's SDK first asks the server for its version, past any ``proxy-url``, and then
     starts one of those beside it.
     """
-    found = binaries()[0]
-    version = subprocess.run([found, "version", "--client"], capture_output=True, check=False)
+    result = binaries()[0]
+    version = subprocess.run([result, "version", "--client"], capture_output=True, check=False)
     if b"-dispatcher" not in version.stdout:
-        return found
-    beside = Path(found).resolve().parent.glob("kubectl.1.*")
+        return result
+    beside = Path(result).resolve().parent.glob("kubectl.1.*")
     return str(max(beside, key=lambda path: int(path.suffix[1:])))
 
 

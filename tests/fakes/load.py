@@ -17,7 +17,7 @@ class Load:
     def __init__(self, port: int, clients: int = 4, host: str = "127.0.0.1") -> None:
         self.failed: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
-        """How many of each text."""
+        """Number of responses by text."""
         self._url = f"http://{host}:{port}/"
         self._clients = clients
         self._done = False

@@ -30,11 +30,11 @@ class Machine:
         self.run("ip", "link", "set", "lo", "up")
 
     def enter(self, *words: str) -> list[str]:
-        """Give the words that run a command here."""
+        """Return a command that runs in this network namespace."""
         return ["nsenter", f"--net=/run/netns/{self.name}", "--", *words]
 
     def run(self, *words: str, check: bool = True) -> str:
-        """Run a command here to its end; gives what it printed."""
+        """Run a command in this network namespace. Return its output."""
         done = subprocess.run(
             self.enter(*words), capture_output=True, text=True, timeout=60, check=False
         )
@@ -75,7 +75,7 @@ class Machine:
     def socket(
         self, family: socket.AddressFamily = socket.AF_INET, kind: int = socket.SOCK_STREAM
     ) -> socket.socket:
-        """Give a socket of this machine, for whoever is elsewhere."""
+        """Return a socket in the network namespace of this machine."""
         with self.entered():
             return socket.socket(family, kind)
 
@@ -106,7 +106,7 @@ def _enter(namespace: int) -> None:
 
 
 def resolving(file: Path, *words: str) -> list[str]:
-    """Give the words that run a command with ``file`` for its /etc/resolv.conf."""
+    """Return a command that runs with ``file`` as its /etc/resolv.conf."""
     script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
     return ["unshare", "--mount", "sh", "-c", script, str(file), *words]
 

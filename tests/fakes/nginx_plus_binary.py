@@ -62,7 +62,7 @@ def translate(conf: Path, prefix: Path, socket: Path) -> Path:
 
 
 def state_file(named: str, prefix: Path) -> Path:
-    """Give where a state file is; those of NGINX Plus' own directory are under ``prefix``."""
+    """Return the path of a state file; those in NGINX Plus' own directory are under ``prefix``."""
     path = prefix / named
     if not path.is_relative_to(prefix):
         path = prefix / "elsewhere" / path.name
@@ -105,7 +105,7 @@ def main(directory: str, nginx: str) -> None:
 
 
 def _start_api(directory: Path, prefix: Path, socket: Path) -> None:
-    """Start the API as nobody's child: the master's children are its workers."""
+    """Start the API outside the master's children, since these are its workers."""
     socket.unlink(missing_ok=True)
     master = os.getpid()
     if (child := os.fork()) == 0:

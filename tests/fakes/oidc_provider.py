@@ -65,7 +65,7 @@ class OidcProvider:
         self.keys = {"keys": [{**json.loads(public), "kid": self.kid, "use": "sig"}]}
 
     def revocations(self, *, its_own: bool) -> str:
-        """Give a list of its authority, with its own certificate or an empty one."""
+        """Return a revocation list of the CA, empty or with the provider's certificate."""
         ca, now = self._pki.ca(), datetime.now(UTC)
         authority = x509.load_pem_x509_certificate(ca.cert.read_bytes())
         own = x509.load_pem_x509_certificate(self._pki.leaf(pki.APISERVER).cert.read_bytes())
@@ -85,7 +85,7 @@ class OidcProvider:
         return self.asked.count(path)
 
     def answer(self, method: str, url: str, authorization: str, body: str) -> Answer:
-        """Give status, headers and body."""
+        """Return status, headers and body of the response."""
         path, query = urlsplit(url).path, dict(parse_qsl(urlsplit(url).query))
         self.asked.append(path)
         if self.away:

@@ -1,4 +1,4 @@
-"""A Gateway with one route, compiled without an API server: what is served, and what is said."""
+"""A Gateway with one route, compiled without an API server: its configuration and status."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Object = dict[str, Any]
 
 def engine(kind: str, rules: list[Object], *others: tuple[Key, Object], port: int = 80) -> Engine:
     """Return an engine with a Gateway, a Service ``s`` and the route; ``port``: its listener's."""
-    found = Engine(Snapshot(gateway_api.INDEXES))
-    found.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")})
+    result = Engine(Snapshot(gateway_api.INDEXES))
+    result.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")})
     listeners = [{"name": "l", "port": port, "protocol": "HTTP"}]
     ports = [{"name": "p", "port": 80, "protocol": "TCP"}]
     objects: list[tuple[Key, Object]] = [
@@ -31,8 +31,8 @@ def engine(kind: str, rules: list[Object], *others: tuple[Key, Object], port: in
     ]
     for key, spec in objects:
         metadata = {"name": key[2], "namespace": key[1], "creationTimestamp": "2026-01-01"}
-        found.commit({key: gateway_api.decode(key[0], {"metadata": metadata, "spec": spec})})
-    return found
+        result.commit({key: gateway_api.decode(key[0], {"metadata": metadata, "spec": spec})})
+    return result
 
 
 def routes(ask: Ask) -> list[ir.Route]:
@@ -45,9 +45,9 @@ def routes(ask: Ask) -> list[ir.Route]:
 
 def conditions(ask: Ask, kind: str) -> str:
     """Return the route's conditions, a line each: ``Type=Status Reason: message``."""
-    wanted = ask(gateway_api.status, ROUTE[kind])
-    assert wanted is not None
-    status = gateway_api.merge_status(None, wanted, "T")
+    outcome = ask(gateway_api.status, ROUTE[kind])
+    assert outcome is not None
+    status = gateway_api.merge_status(None, outcome, "T")
     assert status is not None
     return "\n".join(
         f"{each['type']}={each['status']} {each['reason']}: {each['message']}"

@@ -32,8 +32,8 @@ def binary(name: str, program: str) -> Path:
     The file is called ``program``: some executables contain several programs and run the one that
     they are called by.
     """
-    found = directory()
-    packed = found / "bin" / f"{name}.xz" if found else None
+    result = directory()
+    packed = result / "bin" / f"{name}.xz" if result else None
     if packed is None or not packed.exists():
         pytest.skip(f"no {name}: set GATEHOUSE_PEERS to a directory with bin/{name}.xz")
     unpacked = CACHE / name / program

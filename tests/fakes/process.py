@@ -70,7 +70,7 @@ class ApiServer(Process):
         self.shows = pair.cert, pair.key
         """Files of its certificate and key, from the next start on."""
         self.trusted = self.state.pki.ca().cert
-        """File of whoever issued that."""
+        """File of the CA of that certificate."""
         self.state.write_kubeconfigs(self.url)
         self.kubeconfig = self.state.kubeconfig
 

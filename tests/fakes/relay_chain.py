@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from fakes.envoy_model import Ask, Envoy, Reply, made, refusable
+from fakes.envoy_model import Ask, Envoy, Reply, make_resource, rejectable
 from fakes.envoy_worlds import check
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.dataplane.xds import delta
@@ -28,7 +28,7 @@ MOVES = (
     "envoy_handles",
     "disk",
 )
-"""What happens all the time."""
+"""Steps of normal operation."""
 
 
 class Chain:
@@ -59,13 +59,13 @@ class Chain:
 
     def connect_envoy(self) -> None:
         heard_of = versions(self.relay._cache.accepted)
-        self.unkept |= {each for each in self.taken() if each not in heard_of}
-        self.envoy.broken_by_refusal = self.refusable.__contains__
+        self.unkept |= {each for each in self.envoy_versions() if each not in heard_of}
+        self.envoy.broken_by_rejection = self.refusable.__contains__
         self.envoy.connect()
         self.relay.opened()
 
-    def taken(self) -> set[tuple[str, str, str]]:
-        """Type, name and version of what Envoy has, less what it was told is gone."""
+    def envoy_versions(self) -> set[tuple[str, str, str]]:
+        """Return type, name and version of Envoy's resources, without removed ones."""
         return {
             (type_url, name, version)
             for type_url, named in self.envoy.has.items()
@@ -95,7 +95,7 @@ class Chain:
 
     def publish(self, world: ResourceSet) -> None:
         for each in world.by_type.get(CLUSTER, {}).values():
-            if refusable(each):
+            if rejectable(each):
                 self.refusable.add(each.name)
         self.publication.publish(world)
 
@@ -174,7 +174,7 @@ class Chain:
         raise AssertionError("it never comes to rest")
 
 
-def gone_through(steps: Sequence[object]) -> Chain:
+def run_steps(steps: Sequence[object]) -> Chain:
     """Take steps, one after another; of a world, that it is published."""
     chain = Chain()
     for step in steps:
@@ -185,11 +185,11 @@ def gone_through(steps: Sequence[object]) -> Chain:
     return chain
 
 
-def ended(steps: Sequence[object]) -> tuple[Chain, ResourceSet]:
+def run_to_end(steps: Sequence[object]) -> tuple[Chain, ResourceSet]:
     """Go through steps, publish what was published last once more, and come to rest."""
-    chain = gone_through(steps)
+    chain = run_steps(steps)
     last = next((each for each in reversed(steps) if isinstance(each, ResourceSet)), ResourceSet())
-    chain.publish(ResourceSet([made(SECRET, "nobody asks for this", "one")]))
+    chain.publish(ResourceSet([make_resource(SECRET, "nobody asks for this", "one")]))
     chain.publish(last)
     if chain.relay.stream is None:
         chain.connect_envoy()
@@ -201,19 +201,19 @@ def ended(steps: Sequence[object]) -> tuple[Chain, ResourceSet]:
     return chain, last
 
 
-def everybody_has(chain: Chain, last: ResourceSet) -> None:
+def assert_consistent(chain: Chain, last: ResourceSet) -> None:
     """Envoy has ``last``, less what it refuses; the control plane knows, and the disk has it."""
     assert chain.server is not None
     conversation = chain.server.conversation
-    refused = [each.resource for each in conversation.refused()]
+    refused = [each.resource for each in conversation.rejected_resources()]
     check(chain.envoy, last, refused)
     assert conversation.confirmed == last.version
-    # What it took before it refused something newer, only a relay that told it can write.
+    # Only a relay that sent an accepted version before a rejected one can write it to disk.
     dismissed = {each.key for each in refused}
     excused = {each for each in chain.unkept if each[:2] in dismissed}
-    assert chain.taken() - excused <= versions(chain.kept)
+    assert chain.envoy_versions() - excused <= versions(chain.kept)
     older = {each for each in versions(chain.kept) if each[:2] in {each[:2] for each in excused}}
-    assert versions(chain.kept) - older <= chain.taken()
+    assert versions(chain.kept) - older <= chain.envoy_versions()
 
 
 def settled(*worlds: ResourceSet) -> Chain:

@@ -29,7 +29,7 @@ class Replica:
         self.health = f"127.0.0.1:{free_port()}"
         self._stop = asyncio.Event()
         pair = server.state.pki.leaf(pki.CHANNEL)
-        made = controller_options.Options(
+        agent_options = controller_options.Options(
             kubeconfig=kubeconfig or server.state.kubeconfig,
             agent_bind=f"127.0.0.1:{self.agents}",
             agent_advertise=f"127.0.0.1:{self.agents}",
@@ -38,14 +38,14 @@ class Replica:
             ca=server.state.pki.ca().cert,
             health=self.health,
         )
-        made = msgspec.structs.replace(made, **options)
-        self.task = asyncio.create_task(controllers.run(made, self._stop))
+        agent_options = msgspec.structs.replace(agent_options, **options)
+        self.task = asyncio.create_task(controllers.run(agent_options, self._stop))
 
     async def stop(self) -> None:
         self._stop.set()
         await asyncio.wait([self.task])
 
-    async def asked(self, path: str) -> tuple[int, str]:
+    async def get(self, path: str) -> tuple[int, str]:
         url = f"http://{self.health}{path}"
         async with aiohttp.ClientSession() as http, http.get(url) as response:
             return response.status, await response.text()
@@ -57,7 +57,7 @@ class Replica:
             async with asyncio.timeout(seconds):
                 while True:
                     with contextlib.suppress(aiohttp.ClientError):
-                        answer = await self.asked("/readyz")
+                        answer = await self.get("/readyz")
                         if holds(*answer):
                             return answer[1]
                     assert not self.task.done(), self.task

@@ -34,7 +34,7 @@ def authority() -> Authority:
 
 @cache
 def pair(name: str) -> tuple[str, str]:
-    """Give a certificate and its key, base64 of PEM."""
+    """Return a certificate and its key, base64 of PEM."""
     chain, key = (base64.b64encode(file.read_bytes()).decode() for file in authority().issue(name))
     return chain, key
 
@@ -48,7 +48,7 @@ def b64(value: bytes) -> str:
 
 
 def spec(**more: Any) -> Object:
-    """Give the spec of a cluster in plain text, which needs no credentials."""
+    """Return the spec of a cluster in plain text, which needs no credentials."""
     return {
         "servers": [{"endpoint": "http://10.0.0.1:8080"}],
         "dispatchPolicies": [{"rules": [EVERYTHING]}],
@@ -57,12 +57,12 @@ def spec(**more: Any) -> Object:
 
 
 class World:
-    """An engine, told objects as an API server tells them."""
+    """A compilation with the objects of an API server."""
 
     def __init__(self, settings: gateway_api.Settings | None = None) -> None:
         self.engine = Engine(Snapshot(combined.INDEXES))
         self.allocated: dict[Key, upstream_cluster.Allocation] = {}
-        """What the last pass said of limits that data planes share, by cluster."""
+        """Shared limits that the last pass reported, by cluster."""
         chosen = settings or gateway_api.Settings(bind="any")
         self.engine.commit({gateway_api.SETTINGS_KEY: chosen})
         self.put("GatewayClass", "c", spec={"controllerName": gateway_api.ENVOY})
@@ -81,8 +81,8 @@ class World:
 
     def unsupported(self, name: str, reason: str, *, served: bool = False) -> None:
         """Store that Gateway ``ns/gw`` does not support a part of the UpstreamCluster ``name``."""
-        found = Unsupported(Origin("UpstreamCluster", "", name), reason, served)
-        self.engine.commit(by_subject(("Gateway", "ns", "gw"), [found]))
+        unsupported = Unsupported(Origin("UpstreamCluster", "", name), reason, served)
+        self.engine.commit(by_subject(("Gateway", "ns", "gw"), [unsupported]))
 
     def gateway(self, name: str = "gw", *, programmed: bool = True, **more: Any) -> Key:
         plane = gateway_api.ProgrammedInput(programmed=programmed)
@@ -113,29 +113,29 @@ class World:
         with self.engine.compile() as ask:
             keys = ask(gateway_api.gateways, "")
             gateways = {key: ask(combined.compile_gateway, key) for key in keys}
-            found = {key: ask(combined.status, key) for key in ask(combined.subjects, "")}
+            result = {key: ask(combined.status, key) for key in ask(combined.subjects, "")}
             clusters = ask.read(upstream_cluster.CLUSTERS)
             self.allocated = dict(ask.map(upstream_cluster.allocation, clusters).items())
-        return gateways, {key: status for key, status in found.items() if status is not None}
+        return gateways, {key: status for key, status in result.items() if status is not None}
 
     def compiled(self, key: Key = GATEWAY) -> ir.Gateway:
-        found = self.run()[0][key]
-        assert found is not None
-        return found
+        result = self.run()[0][key]
+        assert result is not None
+        return result
 
     def served(self, key: Key = GATEWAY) -> dict[str, ApiCluster]:
-        """Give the clusters of the one listener of a Gateway, by name."""
+        """Return the clusters of the only listener of a Gateway, by name."""
         (listener,) = self.compiled(key).apis
         return {each.name: each for each in listener.clusters}
 
-    def wanted(self, key: Key) -> combined.Status:
+    def gateway_status(self, key: Key) -> combined.Status:
         return self.run()[1][key]
 
     def status(self, key: Key) -> Object:
-        return combined.merge_status(None, self.wanted(key), CREATED) or {}
+        return combined.merge_status(None, self.gateway_status(key), CREATED) or {}
 
     def condition(self, key: Key, kind: str) -> tuple[str, str, str]:
-        """Give status, reason and message; empty ones for a condition that is not there."""
+        """Return status, reason and message of a condition; empty strings if it is missing."""
         return condition(self.status(key), kind)
 
 

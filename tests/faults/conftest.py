@@ -1,4 +1,4 @@
-"""What the tests of faults share: fixtures of the agent's tests, and a running installation."""
+"""Fixtures of fault tests: agents, and a running installation."""
 
 from __future__ import annotations
 

@@ -44,25 +44,25 @@ SECONDS = float(os.environ.get("FAULT_SECONDS", "30"))
 
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    found = await installation.client()
+    result = await installation.client()
     async with echo.serve({BACKEND: "app", REVISED: "revised"}):
-        yield found
-    await found.__aexit__(None, None, None)
+        yield result
+    await result.__aexit__(None, None, None)
 
 
 async def reloads(where: str) -> int:
-    """How often the agent had NGINX reload."""
+    """Return the number of reloads by the agent."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://{where}:9113/metrics") as response,
     ):
         lines = (await response.text()).splitlines()
-    found = (line for line in lines if line.startswith("gatehouse_agent_reloads_total"))
-    return int(float(next(found).split()[-1]))
+    result = (line for line in lines if line.startswith("gatehouse_agent_reloads_total"))
+    return int(float(next(result).split()[-1]))
 
 
 def marked(name: str, path: str) -> dict[str, Any]:
-    """Give a route whose answers show its path, since another one takes every path."""
+    """Return a route whose responses show its path, since another route matches every path."""
     edit = {"set": [{"name": "X-Route", "value": path}]}
     filters = [{"type": "ResponseHeaderModifier", "responseHeaderModifier": edit}]
     return route(name, path, filters=filters)
@@ -147,7 +147,7 @@ async def test_a_restarted_controller_takes_no_filter_for_broken(
         await until(guarded)
         assert (await get(where, "/remote", **headers))[0] == 200
         before = await reloads(where)
-        # Longer than an agent takes to come back, and be told.
+        # Longer than an agent takes to reconnect and get its configuration.
         server.pause = 3.0
         for _ in range(2):
             former = installation.part("controller")
@@ -166,7 +166,7 @@ async def test_a_restarted_controller_takes_no_filter_for_broken(
         assert await reloads(where) <= before + 3
 
 
-async def test_a_killed_worker_is_replaced_and_it_is_said(
+async def test_killed_worker_is_replaced_and_logged(
     installation: Installation, client: kube.Client
 ) -> None:
     await apply(client, hello())
@@ -177,8 +177,8 @@ async def test_a_killed_worker_is_replaced_and_it_is_said(
         os.kill(worker, signal.SIGKILL)
 
     async def replaced() -> bool:
-        found = agents.children(master)
-        return len(found) == len(workers) and found.isdisjoint(workers)
+        children = agents.children(master)
+        return len(children) == len(workers) and children.isdisjoint(workers)
 
     await until(replaced)
     async with traffic(where) as seen:
@@ -208,10 +208,10 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
         await client.patch(resources.GATEWAYS, "web", patch, "default")
 
         async def programmed() -> dict[str, dict[str, Any]]:
-            found = await client.get(resources.GATEWAYS, "web", "default")
+            result = await client.get(resources.GATEWAYS, "web", "default")
             return {
                 listener["name"]: condition
-                for listener in found["status"]["listeners"]
+                for listener in result["status"]["listeners"]
                 for condition in listener["conditions"]
                 if condition["type"] == "Programmed"
             }
@@ -223,8 +223,8 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
         await until(rejected)
         assert (await programmed())["more"]["status"] == "False"
         assert (await programmed())["http"]["status"] == "True"
-        found = await holds(client, "Gateway", "web", "Programmed")
-        assert "Gateway default/web: port 8099" in found["message"]
+        result = await holds(client, "Gateway", "web", "Programmed")
+        assert "Gateway default/web: port 8099" in result["message"]
         # Everything else of the Gateway still changes.
         await apply(client, [route("beside", "/beside")])
         await holds(client, "HTTPRoute", "beside", "Accepted")

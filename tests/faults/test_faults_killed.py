@@ -10,7 +10,7 @@ from agent.test_agent_endpoints import Backends, forwarding, unseeded
 from agent.test_agent_killed import again, assert_tidy, connected, goes_back, is_not_begun_with
 from agent.test_agent_process import get, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
-from fakes.dying_agent import dying_agent
+from fakes.crashing_agent import dying_agent
 from fakes.load import Load
 from gatehouse.agent.nginx.apply_steps import Step
 from gatehouse.dataplane.file_set import FileSet
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("step", [Step.STAGED, Step.SWITCHED, Step.RELOADED, Step.CONFIRMED])
-async def test_killed_with_its_nginx_and_nobody_to_ask(
+async def test_agent_killed_with_nginx_serves_without_control_plane(
     control_plane: ControlPlane, tmp_path: Path, step: Step
 ) -> None:
     port = free_port()
@@ -41,7 +41,7 @@ async def test_killed_with_its_nginx_and_nobody_to_ask(
 
 
 @pytest.mark.parametrize("step", [Step.SWITCHED, Step.CONFIRMED, Step.SWEPT])
-async def test_what_the_killed_one_left_is_gone_without_another_change(
+async def test_leftovers_of_killed_agent_are_removed_without_new_change(
     control_plane: ControlPlane, tmp_path: Path, step: Step
 ) -> None:
     port = free_port()
@@ -97,7 +97,7 @@ async def test_killed_while_it_goes_back(
 
 @pytest.mark.parametrize("step", [Step.TESTED, Step.SWITCHED, Step.RELOADED, Step.REFUSED])
 @pytest.mark.parametrize("nginx_too", [False, True])
-async def test_what_was_never_served_is_not_begun_with(
+async def test_agent_does_not_start_with_unserved_configuration(
     control_plane: ControlPlane, tmp_path: Path, step: Step, nginx_too: bool
 ) -> None:
     await is_not_begun_with(control_plane, tmp_path, step, nginx_too=nginx_too)

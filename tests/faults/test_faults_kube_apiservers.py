@@ -22,8 +22,8 @@ from cryptography.x509 import IPAddress
 from fakes import kube_estate
 from fakes.authority import Authority
 from fakes.installation import Installation, until
-from fakes.kube_estate import PORT, Cluster, Estate, said
-from fakes.kube_writing import Writer, together
+from fakes.kube_estate import PORT, Cluster, Estate, wait_for_condition
+from fakes.kube_writers import Writer, all_failures
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.base import control
@@ -57,9 +57,9 @@ def clusters() -> Iterator[Estate]:
 
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
-    found = await installation.client()
-    yield found
-    await found.__aexit__(None, None, None)
+    result = await installation.client()
+    yield result
+    await result.__aexit__(None, None, None)
 
 
 class Front:
@@ -79,8 +79,8 @@ class Front:
             connector=aiohttp.TCPConnector(ssl=context, limit=0),
             headers={"Host": name, **headers},
             timeout=aiohttp.ClientTimeout(total=None),
-        ) as made:
-            yield made
+        ) as session:
+            yield session
         # What was asked for with TLS is closed in the loop's next turns.
         await asyncio.sleep(0.25)
 
@@ -124,8 +124,8 @@ async def front(clusters: Estate, installation: Installation, client: kube.Clien
         await client.get(resources.UPSTREAM_CLUSTERS, A)
     except kube.NotFound:
         await kube_estate.put_in_front(clusters, installation, client)
-    found = await client.get(resources.GATEWAYS, "apis", "default")
-    return Front(clusters, found["status"]["addresses"][0]["value"])
+    gateway = await client.get(resources.GATEWAYS, "apis", "default")
+    return Front(clusters, gateway["status"]["addresses"][0]["value"])
 
 
 async def ready(front: Front, name: str = A, count: int = 20) -> None:
@@ -174,9 +174,9 @@ async def test_nothing_is_written_twice_when_servers_are_killed(
         await asyncio.gather(*tasks, return_exceptions=True)
         query = f"{MAPS}?labelSelector=mark"
         async with http.get(query, server_hostname=A) as response:
-            found = (await response.json())["items"]
+            result = (await response.json())["items"]
     answers = sum((each.answers for each in writers), Counter())
-    failures = [*together(writers)]
+    failures = [*all_failures(writers)]
     print(answers, failures)
     assert min(answers[each] for each in ("POST 201", "PUT 200", "DELETE 200")) > 100
     # Lost with the server that had it, and with no hint to send it again.
@@ -186,13 +186,15 @@ async def test_nothing_is_written_twice_when_servers_are_killed(
     for writer in writers:
         assert len(writer.failures) <= len(kills)
     assert all(any(0 <= when - kill < 2 for kill in kills) for when, _ in failures)
-    marks = Counter(each["metadata"]["labels"]["mark"] for each in found)
+    marks = Counter(each["metadata"]["labels"]["mark"] for each in result)
     assert set(marks.values()) == {1}
     assert {mark for each in writers for mark in each.made} <= marks.keys()
     assert marks.keys() <= {mark for each in writers for mark in each.marks}
 
 
-async def test_when_all_are_killed_everybody_is_told_so(clusters: Estate, front: Front) -> None:
+async def test_requests_get_503_status_when_all_kube_apiservers_are_killed(
+    clusters: Estate, front: Front
+) -> None:
     cluster = clusters.clusters[A]
     async with front.load() as answers, front.load(B) as others:
         for each in cluster.servers:
@@ -243,7 +245,7 @@ async def _another(place: Path, than: int) -> bool:
 
 
 async def rotated(clusters: Estate, client: kube.Client, cluster: Cluster, directory: Path) -> None:
-    """Give servers certificates of another authority, one by one; first both are trusted."""
+    """Replace the servers' certificates one by one with those of another CA; first trust both."""
     other = Authority(directory, "renewed")
     raw = clusters.client_secret(cluster)
     both = kube_estate.b64(cluster.authority + other.pem)
@@ -265,7 +267,7 @@ async def rotated(clusters: Estate, client: kube.Client, cluster: Cluster, direc
 async def watch(
     http: aiohttp.ClientSession, name: str, seen: asyncio.Queue[str], turn: asyncio.Semaphore
 ) -> None:
-    """Tell how a watch begins, what it brings, and how it ends."""
+    """Put the start, the events and the end of a watch into `seen`."""
     query = f"{MAPS}?watch=true&labelSelector=seen%3Dlater"
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -281,17 +283,17 @@ async def watch(
 
 
 async def taken(seen: asyncio.Queue[str], count: int) -> Counter[str]:
-    """Give what is told next, so many of them; less if no more comes, however slow they are."""
-    found: Counter[str] = Counter()
+    """Count the next `count` events of watches, or fewer if none comes for a minute."""
+    counts: Counter[str] = Counter()
     with contextlib.suppress(TimeoutError):
-        while found.total() < count:
+        while counts.total() < count:
             async with asyncio.timeout(60):
-                found[await seen.get()] += 1
-    return found
+                counts[await seen.get()] += 1
+    return counts
 
 
 def changed(number: int) -> Any:
-    """Give a spec whose policies and limits are others each time."""
+    """Return a spec with different policies and limits for each number."""
     schema = {"name": "s", "maxRequestsInflight": {"max": 100 + number}}
     rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "users": [f"u{number}"]}]
     return {
@@ -316,8 +318,8 @@ async def test_watches_outlive_changes(clusters: Estate, front: Front, client: k
             less = {"spec": {"servers": servers[: 2 + number % 2]}}
             await client.patch(resources.UPSTREAM_CLUSTERS, B, less)
             await asyncio.sleep(0.1)
-        await said(client, A, "Programmed")
-        await said(client, B, "Programmed")
+        await wait_for_condition(client, A, "Programmed")
+        await wait_for_condition(client, B, "Programmed")
         assert seen.empty()
         body = {"metadata": {"name": "late", "labels": {"seen": "later"}}}
         async with http.post(MAPS, json=body, server_hostname=A) as response:

@@ -86,20 +86,26 @@ def gatehouse(server: ApiServer, *arguments: str) -> subprocess.Popen[bytes]:
 def server() -> Iterator[ApiServer]:
     with tempfile.TemporaryDirectory(prefix="gh-") as name:
         directory = Path(name) / "s"
-        made = ApiServer(directory, "--node-dir", str(directory / "node"))
-        made.state.node.mkdir()
-        made.start()
-        arguments = ("--kubeconfig", str(made.state.node_kubeconfig))
+        api_server = ApiServer(directory, "--node-dir", str(directory / "node"))
+        api_server.state.node.mkdir()
+        api_server.start()
+        arguments = ("--kubeconfig", str(api_server.state.node_kubeconfig))
         pool = f"{HOST_NET}.0/25"
         node = gatehouse(
-            made, "node", *arguments, "--dir", str(made.state.node), "--address-pool", pool
+            api_server,
+            "node",
+            *arguments,
+            "--dir",
+            str(api_server.state.node),
+            "--address-pool",
+            pool,
         )
         try:
-            yield made
+            yield api_server
         finally:
             node.terminate()
             node.wait(60)
-            made.stop()
+            api_server.stop()
 
 
 async def agent_says(where: str, name: str) -> float:
@@ -138,7 +144,7 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
     (pid,) = server.state.node.glob("pods/*/volumes/run/nginx.pid")
 
     async def settled() -> bool:
-        """Whether upstreams need nothing to begin with any more, which a reload leaves out."""
+        """Return whether all upstreams have resolved endpoints and need no seeds for a reload."""
         return not list(server.state.node.glob("pods/*/volumes/*/current/seeds"))
 
     former = agents.children(int(pid.read_text()))
@@ -176,5 +182,5 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
 
 
 async def _programmed(client: kube.Client) -> bool:
-    found = await condition(client, "Gateway", "web", "Programmed")
-    return found is not None and found["status"] == "True"
+    result = await condition(client, "Gateway", "web", "Programmed")
+    return result is not None and result["status"] == "True"

@@ -13,7 +13,7 @@ import pytest
 from agent.test_agent_network import connected, fetched, noise, options
 from agent.test_agent_process import get, running
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
-from fakes.cutting_proxy import cutting_proxy
+from fakes.faulty_proxy import cutting_proxy
 from fakes.load import Load
 from gatehouse.agent.nginx import main
 from gatehouse.standalone.free_ports import free_port

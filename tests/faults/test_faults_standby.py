@@ -21,7 +21,7 @@ import gatehouse
 from fakes.builds import Build
 from fakes.cluster import NAME, NAMESPACE, Cluster
 from fakes.installation import BACKEND, HOST_NET, PORT, address, apply, get, hello, route, until
-from fakes.kept_load import Load
+from fakes.keepalive_load import Load
 from gatehouse.apis import resources
 from gatehouse.controller.leader_label import LABEL
 from gatehouse.kube import client as kube
@@ -65,8 +65,8 @@ class Controllers:
 
     async def pods(self, selector: str = "") -> dict[str, dict[str, Any]]:
         labels = f"app.kubernetes.io/name={NAME}{selector}"
-        found = await self._client.list(resources.PODS, NAMESPACE, label_selector=labels)
-        return {each["metadata"]["name"]: each for each in found.items}
+        result = await self._client.list(resources.PODS, NAMESPACE, label_selector=labels)
+        return {each["metadata"]["name"]: each for each in result.items}
 
     async def ready(self) -> set[str]:
         return {name for name, pod in (await self.pods()).items() if _is_ready(pod)}
@@ -89,15 +89,15 @@ class Controllers:
 
     async def leaders(self) -> set[str]:
         """Return the Pods whose own metrics say that they lead; every replica serves them."""
-        found = set()
+        result = set()
         for name, pod in (await self.pods()).items():
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, KeyError):
                 url = f"http://{pod['status']['podIP']}:8081/metrics"
                 limit = aiohttp.ClientTimeout(total=1)
                 async with aiohttp.ClientSession(timeout=limit) as http, http.get(url) as response:
                     if "gatehouse_controller_leader 1.0" in await response.text():
-                        found.add(name)
-        return found
+                        result.add(name)
+        return result
 
     async def settled(self) -> str:
         """Return the leader when the Service leads to it alone and every replica is Ready."""
@@ -111,9 +111,9 @@ class Controllers:
 
     def process(self, name: str) -> process_records.Record:
         node = self._cluster.server.state.node
-        found = process_records.recorded(pods.directory(node, NAMESPACE, name) / "process.json")
-        assert found is not None
-        return found
+        result = process_records.recorded(pods.directory(node, NAMESPACE, name) / "process.json")
+        assert result is not None
+        return result
 
     async def watch(self) -> None:
         """Measure for how long two are listed at once."""
@@ -130,7 +130,7 @@ def _is_ready(pod: dict[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-async def test_agents_are_led_to_whoever_leads_and_traffic_goes_on(cluster: Cluster) -> None:
+async def test_agents_reconnect_to_new_leader_without_traffic_loss(cluster: Cluster) -> None:
     async with (
         kube.Client.from_kubeconfig(cluster.server.kubeconfig) as client,
         echo.serve({(cluster.gateway, BACKEND[1]): "app"}),
@@ -210,11 +210,11 @@ async def _answered(where: str, path: str) -> bool:
 
 def _estate(cluster: Cluster) -> list[dict[str, Any]]:
     """Return the example with a backend that Pods reach and a route of one path."""
-    found = hello()
-    for each in found:
+    objects = hello()
+    for each in objects:
         if each["kind"] == "EndpointSlice":
             each["endpoints"] = [{"addresses": [cluster.gateway]}]
         if each["kind"] == "HTTPRoute":
             exact = {"path": {"type": "Exact", "value": "/"}}
             each["spec"]["rules"][0]["matches"] = [exact]
-    return found
+    return objects

@@ -32,7 +32,7 @@ from fakes.installation import (
     route,
     until,
 )
-from fakes.kept_load import Load
+from fakes.keepalive_load import Load
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo
@@ -55,7 +55,7 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Build]:
     directory = tmp_path_factory.mktemp("builds")
     made = {version: build(version, directory / version) for version in (OLD, NEW)}
     for version, each in made.items():
-        assert each.says() == f"gatehouse, version {version}"
+        assert each.reported_version() == f"gatehouse, version {version}"
     return made
 
 
@@ -79,18 +79,16 @@ class Pods:
         self._client, self._namespace, self._labels = client, namespace, labels
 
     async def tags(self, *, ready: bool = False) -> list[str]:
-        found = await self._client.list(
-            resources.PODS, self._namespace, label_selector=self._labels
-        )
+        pods = await self._client.list(resources.PODS, self._namespace, label_selector=self._labels)
         return sorted(
             pod["spec"]["containers"][0]["image"].rpartition(":")[2]
-            for pod in found.items
+            for pod in pods.items
             if not ready or _is_ready(pod)
         )
 
 
 class Up:
-    """One machine's installation, of one build after another."""
+    """Installation on one machine, of successive builds."""
 
     def __init__(self, directory: Path) -> None:
         self.installation = Installation(directory)
@@ -109,7 +107,7 @@ class Up:
         return process.wait(60)
 
     def proxies(self, executable: str) -> set[int]:
-        """Give the pids of proxies that run for it."""
+        """Return the pids of its running proxies."""
         directory = str(self.installation.state)
         return {
             int(path.parent.name)
@@ -118,7 +116,7 @@ class Up:
         }
 
     def agent_build(self) -> str:
-        """Give the directory of the build whose agent runs."""
+        """Return the directory of the build of the running agent."""
         return _text(Path(f"/proc/{self.installation.agent().pid}/cmdline")).split("\0")[0]
 
 
@@ -251,12 +249,12 @@ async def _answered(where: str, path: str) -> bool:
 
 
 def _estate(cluster: Cluster, gateway_class: str) -> list[dict[str, Any]]:
-    """Give the example, with a backend that Pods reach."""
-    found = _exact(hello(gateway_class))
-    for each in found:
+    """Return the example objects with a backend that Pods reach."""
+    result = _exact(hello(gateway_class))
+    for each in result:
         if each["kind"] == "EndpointSlice":
             each["endpoints"] = [{"addresses": [cluster.gateway]}]
-    return found
+    return result
 
 
 def _exact(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:

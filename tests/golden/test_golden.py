@@ -19,8 +19,8 @@ import pytest
 import yaml
 from envoy.config.listener.v3 import listener_pb2
 
-from fakes import envoys, nginx_plus_binary, resources_shown
-from fakes.admitted import NOW, admitted
+from fakes import envoys, nginx_plus_binary, resource_fields
+from fakes.admission import NOW, admitted_objects
 from gatehouse.agent import system_trust
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx
@@ -65,7 +65,7 @@ HTTP_KINDS = [
 def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
     engine = Engine(Snapshot(combined.INDEXES))
     changes: dict[Key, Any] = {gateway_api.SETTINGS_KEY: settings}
-    for kind, raw in [*admitted(BASE), *admitted(text)]:
+    for kind, raw in [*admitted_objects(BASE), *admitted_objects(text)]:
         metadata = raw["metadata"]
         key = (kind, metadata.get("namespace", ""), metadata["name"])
         if kind in combined.INDEXES or kind in {resource.kind for resource in combined.KINDS}:
@@ -111,7 +111,7 @@ def _with_envoy(case: str, with_nginx: dict[str, Any]) -> dict[str, str]:
     engine, files = _engine(case), dict[str, str]()
     for key, generated in served_by_envoy(case):
         engine.commit(by_subject(key, generated.unsupported))
-        shown = resources_shown.shown(generated.resources, whole="parameters" in case)
+        shown = resource_fields.format_resources(generated.resources, whole="parameters" in case)
         files |= {f"envoy/{key[2]}/{name}.yaml": _yaml(each) for name, each in shown.items()}
     others = {
         name: status for name, status in _statuses(engine).items() if with_nginx[name] != status
@@ -249,7 +249,7 @@ async def test_envoy_accepts_every_golden_resource(case: str) -> None:
     ):
         with tempfile.TemporaryDirectory(prefix="ghg-") as directory:
             async with envoys.running(Path(directory)) as running:
-                running.ads.tell(ResourceSet(_elsewhere(generated.resources)))
+                running.ads.publish(ResourceSet(_elsewhere(generated.resources)))
                 await running.ads.settled()
                 assert not running.ads.refused
                 assert running.process.returncode is None

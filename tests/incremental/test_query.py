@@ -94,7 +94,7 @@ def test_moving_between_buckets_touches_both() -> None:
     assert run(engine, "a", "b")[0] == [(), (2, 4)]
 
 
-def test_what_is_not_asked_for_is_forgotten() -> None:
+def test_unread_query_results_are_discarded() -> None:
     engine = engine_with({route(1): ("a", 1), route(2): ("b", 2)})
     run(engine, "a", "b")
     run(engine, "a")
@@ -169,7 +169,7 @@ def test_a_query_that_raised_does_not_run_again_until_what_it_read_has_changed()
         assert ask(fragile, route(1)) == 1
 
 
-def test_who_caught_the_error_of_another_query_runs_again_with_it() -> None:
+def test_query_that_caught_error_runs_again_when_error_changes() -> None:
     engine = engine_with({route(1): ("a", -1)})
     for value, expected in ((-1, None), (4, 4), (-2, None)):
         engine.commit({route(1): ("a", value)})

@@ -226,9 +226,9 @@ def test_a_map_asks_for_every_value_and_leaves_out_what_is_none() -> None:
         assert [*ask(lengths, None).values()] == [*range(1, 1_000)]
     engine.commit({("N", "00500"): None, ("N", "00501"): 7, ("N", "1"): 8, ("N", "00000"): 9})
     with engine.compile() as ask:
-        found = ask(lengths, None)
-    assert (len(found), found["N", "00501"], found["N", "1"]) == (1_000, 7, 8)
-    assert ("N", "00500") not in found
+        actual = ask(lengths, None)
+    assert (len(actual), actual["N", "00501"], actual["N", "1"]) == (1_000, 7, 8)
+    assert ("N", "00500") not in actual
 
 
 def test_a_map_raises_or_gives_something_else() -> None:

@@ -69,14 +69,14 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
     if server.done():
         await server
     cert, key = authority.issue("admin", "system:masters")
-    found = Configuration(
+    configuration = Configuration(
         f"https://127.0.0.1:{port.result()}",
         StaticToken(),
         ca=authority.pem,
         client_cert=cert,
         client_key=key,
     )
-    async with kube.Client(found) as connected:
+    async with kube.Client(configuration) as connected:
         yield connected
     stop.set()
     await server
@@ -141,7 +141,7 @@ async def test_a_gateway_is_provisioned_its_agent_recognised_and_all_removed(
     first = await reconcile(client, gateway, SETTINGS, Plan(((80, "TCP"),)))
     second = await reconcile(client, gateway, SETTINGS, Plan(((80, "TCP"),)))
     assert [outcome.action for outcome in first] == ["created"] * 4
-    # What the server fills in must not look like somebody's change.
+    # Defaults of the server must not look like foreign changes.
     assert [outcome.action for outcome in second] == ["unchanged"] * 4
 
     token, _ = await client.create_token("default", "g-c", ["agents"])

@@ -167,8 +167,8 @@ async def test_apply_removes_own_stale_fields_and_keeps_fields_of_others() -> No
     current["spec"]["ports"][0]["nodePort"] = 30001
     async with serving() as (api, client):
         api.others.extend([at_server(current)] * 2)
-        wanted = service(selector={"app": "a"}, ports=[{"name": "http", "port": 80}])
-        assert (await create_or_update(client, SERVICES, wanted)).action == "updated"
+        desired = service(selector={"app": "a"}, ports=[{"name": "http", "port": 80}])
+        assert (await create_or_update(client, SERVICES, desired)).action == "updated"
         [(_, body)] = written(api)
     assert body["spec"] == {
         "selector": {"app": "a"},
@@ -187,8 +187,8 @@ async def test_apply_recreates_object_when_immutable_field_changes() -> None:
 
     async with serving() as (api, client):
         api.others.extend([at_server(current)] * 3)
-        wanted = service(loadBalancerClass="b")
-        done = await create_or_update(client, SERVICES, wanted, must_recreate=other_class)
+        desired = service(loadBalancerClass="b")
+        done = await create_or_update(client, SERVICES, desired, must_recreate=other_class)
         assert done.action == "updated"
         assert [method for method, _ in written(api)] == ["DELETE", "POST"]
 
@@ -228,23 +228,23 @@ def test_without_stale_keeps_fields_not_applied_before(
 
 
 async def test_apply_sends_no_read_when_last_seen_is_given() -> None:
-    wanted = service(type="ClusterIP")
+    desired = service(type="ClusterIP")
     async with serving() as (api, client):
-        known = {**dict(with_applied_fields(wanted)), "added": "by the server"}
-        outcome = await create_or_update(client, SERVICES, wanted, last_seen=known)
+        known = {**dict(with_applied_fields(desired)), "added": "by the server"}
+        outcome = await create_or_update(client, SERVICES, desired, last_seen=known)
         assert outcome.action == "unchanged"
         assert api.requests == []
 
 
 async def test_apply_reads_object_when_last_seen_is_stale() -> None:
-    wanted = service(type="ClusterIP")
-    there = {**dict(with_applied_fields(wanted)), "theirs": "1"}
+    desired = service(type="ClusterIP")
+    there = {**dict(with_applied_fields(desired)), "theirs": "1"}
 
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.json_response(there)
 
     async with serving() as (api, client):
         api.others.extend([status(409, "AlreadyExists"), answer])
-        outcome = await create_or_update(client, SERVICES, wanted, last_seen=None)
+        outcome = await create_or_update(client, SERVICES, desired, last_seen=None)
         assert outcome.action == "unchanged"
         assert [method for method, _, _ in api.requests] == ["POST", "GET"]

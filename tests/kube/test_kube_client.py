@@ -105,7 +105,9 @@ async def test_a_name_that_would_change_the_path_is_refused_unsent(name: str) ->
         (405, "MethodNotAllowed", kube.ApiError),
     ],
 )
-async def test_failures_are_told_apart(code: int, reason: str, kind: type[kube.ApiError]) -> None:
+async def test_error_responses_map_to_exception_types(
+    code: int, reason: str, kind: type[kube.ApiError]
+) -> None:
     async with serving() as (api, client):
         api.others.extend([status(code, reason, "the words of the server")] * 2)
         with pytest.raises(kube.ApiError, match="the words of the server") as caught:

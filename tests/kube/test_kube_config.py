@@ -56,10 +56,10 @@ def key_pair() -> tuple[bytes, bytes]:
 
 
 async def test_the_current_context_is_used(tmp_path: Path) -> None:
-    found = config.from_kubeconfig(kubeconfig(tmp_path, {}, {"token": "t"}))
-    assert (found.server, found.namespace) == ("https://api:6443", "ns")
-    assert await found.tokens.token() == "t"
-    assert found.verify
+    result = config.from_kubeconfig(kubeconfig(tmp_path, {}, {"token": "t"}))
+    assert (result.server, result.namespace) == ("https://api:6443", "ns")
+    assert await result.tokens.token() == "t"
+    assert result.verify
     assert config.from_kubeconfig(tmp_path / "kubeconfig", "other").server == "https://other"
 
 
@@ -72,14 +72,14 @@ def test_inline_and_file_material_end_up_in_the_tls_context(tmp_path: Path) -> N
         {"certificate-authority-data": inline},
         {"client-certificate-data": inline, "client-key": "client.key"},
     )
-    found = config.from_kubeconfig(path)
-    assert (found.ca, found.client_cert, found.client_key) == (cert, cert, key)
-    context = found.ssl_context()
+    result = config.from_kubeconfig(path)
+    assert (result.ca, result.client_cert, result.client_key) == (cert, cert, key)
+    context = result.ssl_context()
     assert context is not None
     assert [entry["subject"] for entry in context.get_ca_certs()] == [
         ((("commonName", "someone"),),)
     ]
-    assert "BEGIN" not in repr(found)
+    assert "BEGIN" not in repr(result)
 
 
 def test_skipping_verification_is_honoured_only_where_asked_for(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_skipping_verification_is_honoured_only_where_asked_for(tmp_path: Path) 
         ({}, {"exec": {"args": []}}, "user.exec.command is not set"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_invalid_kubeconfig_is_reported_with_path_and_field(
     tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], message: str
 ) -> None:
     path = kubeconfig(tmp_path, cluster, user)
@@ -131,9 +131,9 @@ async def test_a_pod_uses_what_its_kubelet_gave_it(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
     (tmp_path / "namespace").write_text("ns")
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    found = config.in_cluster(environ, tmp_path)
-    assert (found.server, found.namespace) == ("https://[fd00::1]:443", "ns")
-    assert await found.tokens.token() == "t"
+    result = config.in_cluster(environ, tmp_path)
+    assert (result.server, result.namespace) == ("https://[fd00::1]:443", "ns")
+    assert await result.tokens.token() == "t"
 
 
 async def test_a_token_file_is_read_once_a_minute(tmp_path: Path) -> None:

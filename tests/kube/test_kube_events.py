@@ -63,7 +63,7 @@ async def test_an_event_that_expired_is_made_again() -> None:
         assert [method for method, _ in sent(api)] == ["POST", "PATCH", "POST"]
 
 
-async def test_what_is_noted_while_the_server_cannot_be_asked_is_written_later() -> None:
+async def test_recorder_writes_events_after_server_recovers() -> None:
     async with serving() as (api, client):
         recorder = Recorder(client, "gatehouse")
         api.others.extend([status(503, "ServiceUnavailable"), *accepted(2)])
@@ -75,7 +75,7 @@ async def test_what_is_noted_while_the_server_cannot_be_asked_is_written_later()
         assert [body["reason"] for body in api.bodies] == ["One", "One", "Two"]
 
 
-async def test_what_the_server_refuses_is_dropped_and_the_next_is_written() -> None:
+async def test_recorder_drops_rejected_event_and_writes_next() -> None:
     async with serving() as (api, client):
         api.others.extend([status(403, "Forbidden"), *accepted(1)])
         recorder = Recorder(client, "gatehouse", wall=lambda: START)

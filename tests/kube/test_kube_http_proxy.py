@@ -60,8 +60,8 @@ def test_the_scheme_chooses_the_variable(url: str, environ: dict[str, str], expe
 def test_exceptions_are_names_addresses_networks_and_ports(
     exceptions: str, host: str, excepted: bool
 ) -> None:
-    found = proxy_for(f"https://{host}:443", {**HTTPS, "NO_PROXY": exceptions})
-    assert found == ("" if excepted else HTTPS["HTTPS_PROXY"])
+    result = proxy_for(f"https://{host}:443", {**HTTPS, "NO_PROXY": exceptions})
+    assert result == ("" if excepted else HTTPS["HTTPS_PROXY"])
 
 
 def test_a_pod_and_a_kubeconfig_ask_the_environment(

@@ -182,7 +182,7 @@ async def test_informer_is_empty_while_optional_kind_is_forbidden() -> None:
         api.lists.extend([status(403, "Forbidden", "not for you")] * 5)
         async with following(api, client, optional=True) as follower:
             await follower.informer.synced.wait()
-            # Not the first time: roles may be written a moment after whoever needs them starts.
+            # Not the first time: an installer may write roles shortly after the client starts.
             assert api.listed() == 3
             assert follower.informer.unavailable_reason == "forbidden: not for you"
             api.put("a")
@@ -241,7 +241,7 @@ async def test_informer_requests_only_metadata_when_configured() -> None:
 
 
 async def test_informer_relists_when_watch_fails_repeatedly() -> None:
-    """As after its store was put back to a backup: the version lies in its future."""
+    """Simulate a store that was restored from a backup: the version is in its future."""
     async with serving() as (api, client):
         api.watches.extend([status(504, "Timeout", "Too large resource version")] * 4)
         async with following(api, client) as follower:

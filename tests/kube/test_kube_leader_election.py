@@ -13,7 +13,15 @@ from gatehouse.kube import leader_election
 from gatehouse.kube.client import AlreadyExists, Client, Conflict, NotFound, Unavailable
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
-from gatehouse.kube.leader_election import Acquire, Create, Elector, Observed, Renew, Timing, Wait
+from gatehouse.kube.leader_election import (
+    Acquire,
+    Create,
+    Elector,
+    LeaseObservation,
+    Renew,
+    Timing,
+    Wait,
+)
 
 TIMING = Timing()
 
@@ -23,21 +31,21 @@ def lease(holder: str, renewed: str = "t1", **more: Any) -> dict[str, Any]:
 
 
 def test_decide_creates_missing_lease() -> None:
-    assert leader_election.decide(None, "me", Observed(), 0.0, TIMING) == Create()
+    assert leader_election.decide(None, "me", LeaseObservation(), 0.0, TIMING) == Create()
 
 
 def test_decide_renews_own_lease() -> None:
-    seen = leader_election.observe(lease("me"), Observed(), 100.0)
+    seen = leader_election.observe(lease("me"), LeaseObservation(), 100.0)
     assert leader_election.decide(lease("me"), "me", seen, 500.0, TIMING) == Renew()
 
 
 def test_decide_acquires_released_lease_immediately() -> None:
-    seen = leader_election.observe(lease(""), Observed(), 100.0)
+    seen = leader_election.observe(lease(""), LeaseObservation(), 100.0)
     assert leader_election.decide(lease(""), "me", seen, 100.0, TIMING) == Acquire()
 
 
 def test_decide_waits_from_last_observed_renewal_of_other_holder() -> None:
-    seen = leader_election.observe(lease("you"), Observed(), 100.0)
+    seen = leader_election.observe(lease("you"), LeaseObservation(), 100.0)
     assert leader_election.decide(lease("you"), "me", seen, 114.9, TIMING) == Wait()
     assert leader_election.decide(lease("you"), "me", seen, 115.0, TIMING) == Acquire()
     renewed = leader_election.observe(lease("you", "t2"), seen, 110.0)
@@ -46,7 +54,7 @@ def test_decide_waits_from_last_observed_renewal_of_other_holder() -> None:
 
 def test_decide_uses_lease_duration_of_holder() -> None:
     long = lease("you", leaseDurationSeconds=60)
-    seen = leader_election.observe(long, Observed(), 0.0)
+    seen = leader_election.observe(long, LeaseObservation(), 0.0)
     assert leader_election.decide(long, "me", seen, 59.0, TIMING) == Wait()
 
 

@@ -65,7 +65,7 @@ def test_any_sequence_of_events_and_relists_mirrors_the_server(
     assert dict(mirror.objects) == server == followed
 
 
-def test_what_a_list_lacks_is_deleted_and_its_last_state_is_known() -> None:
+def test_replace_reports_missing_object_as_deleted_with_last_state() -> None:
     mirror = Store()
     mirror.replace([thing("a", 1), thing("b", 2)], "2")
     assert mirror.replace([thing("b", 2)], "5") == {("", "a"): (thing("a", 1), None)}
@@ -81,7 +81,7 @@ def test_an_unchanged_object_is_no_change_and_stays_the_same_object() -> None:
     assert mirror.objects[("", "a")] is first
 
 
-def test_an_object_made_anew_is_a_change_even_at_the_same_version() -> None:
+def test_replace_reports_recreated_object_even_at_same_version() -> None:
     mirror = Store()
     mirror.replace([thing("a", 1, uid="old")], "1")
     assert mirror.replace([thing("a", 1, uid="new")], "1") == {

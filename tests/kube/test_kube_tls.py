@@ -45,8 +45,8 @@ async def tls_server(authority: Authority, directory: Path, host: str) -> AsyncI
 
 async def ask(server: str, authority: Authority, **more: Any) -> kube.Object:
     cert, key = authority.issue("controller", "system:masters")
-    found = Configuration(server, StaticToken(), client_cert=cert, client_key=key, **more)
-    async with kube.Client(found) as client:
+    configuration = Configuration(server, StaticToken(), client_cert=cert, client_key=key, **more)
+    async with kube.Client(configuration) as client:
         return await client.get(NAMESPACES, "x")
 
 

@@ -11,7 +11,7 @@ import pytest
 from fakes.process import ApiServer
 
 CACHE = Path(__file__).parents[2] / ".cache"
-"""Where what is built for these tests stays."""
+"""Cache directory of programs that are built for these tests."""
 
 
 @pytest.fixture(scope="session")

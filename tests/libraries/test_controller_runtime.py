@@ -62,28 +62,28 @@ def until(test: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            found = test()
+            result = test()
         except Exception as error:
-            found, what = None, f"{what}: {error}"
-        if found:
-            return found
+            result, what = None, f"{what}: {error}"
+        if result:
+            return result
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ApiServer]:
-    found = ApiServer(tmp_path / "s")
-    found.start()
-    yield found
-    found.stop()
+    result = ApiServer(tmp_path / "s")
+    result.start()
+    yield result
+    result.stop()
 
 
 @pytest.fixture
 def replicas(binary: Path, server: ApiServer, tmp_path: Path) -> Iterator[list[Replica]]:
-    found = [Replica(binary, server, tmp_path / f"{name}.log", name) for name in ("one", "two")]
-    yield found
-    for replica in found:
+    result = [Replica(binary, server, tmp_path / f"{name}.log", name) for name in ("one", "two")]
+    yield result
+    for replica in result:
         replica.end(signal.SIGKILL)
 
 
@@ -98,8 +98,8 @@ def mirrored(core: k8s.CoreV1Api, name: str, **data: str) -> None:
 
 
 def secrets(core: k8s.CoreV1Api) -> dict[str, Any]:
-    found = core.list_namespaced_secret("default").items
-    return {secret.metadata.name: secret.data for secret in found}
+    result = core.list_namespaced_secret("default").items
+    return {secret.metadata.name: secret.data for secret in result}
 
 
 @pytest.mark.long
@@ -148,11 +148,11 @@ def test_metadata_informers_and_server_side_apply(
     custom.create_namespaced_custom_object(*ROUTES, body)
 
     def annotated() -> Any:
-        found = custom.get_namespaced_custom_object(*ROUTES, "r")
-        return found if (found["metadata"].get("annotations") or {}) else None
+        result = custom.get_namespaced_custom_object(*ROUTES, "r")
+        return result if (result["metadata"].get("annotations") or {}) else None
 
-    found = until(annotated, "no annotation")
-    assert found["metadata"]["annotations"] == {"example.com/seen": "true"}
-    owners = {entry["manager"]: entry["operation"] for entry in found["metadata"]["managedFields"]}
+    result = until(annotated, "no annotation")
+    assert result["metadata"]["annotations"] == {"example.com/seen": "true"}
+    owners = {entry["manager"]: entry["operation"] for entry in result["metadata"]["managedFields"]}
     assert owners["mirror"] == "Apply"
-    assert found["metadata"]["generation"] == 1
+    assert result["metadata"]["generation"] == 1

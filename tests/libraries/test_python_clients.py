@@ -78,8 +78,8 @@ def test_kubernetes_pages_are_of_one_snapshot(official: Any, namespace: str) -> 
 
 
 def test_kubernetes_dynamic_client_applies(official: Any, namespace: str) -> None:
-    found = dynamic.DynamicClient(official)
-    routes = found.resources.get(api_version="gateway.networking.k8s.io/v1", kind="HTTPRoute")
+    client = dynamic.DynamicClient(official)
+    routes = client.resources.get(api_version="gateway.networking.k8s.io/v1", kind="HTTPRoute")
     body = {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "HTTPRoute",
@@ -111,22 +111,22 @@ def test_kubernetes_access_reviews_and_tokens(official: Any, namespace: str) -> 
 
 
 def test_lightkube(apiserver: ApiServer, namespace: str) -> None:
-    found = lightkube.Client(
+    client = lightkube.Client(
         lightkube.KubeConfig.from_file(str(apiserver.kubeconfig)), field_manager="light"
     )
-    found.create(Namespace(metadata=ObjectMeta(name=namespace)))
-    made = found.create(
+    client.create(Namespace(metadata=ObjectMeta(name=namespace)))
+    made = client.create(
         ConfigMap(metadata=ObjectMeta(name="a", namespace=namespace), data={"k": "v"})
     )
     merged = {"data": {"k": "w"}}
-    found.patch(ConfigMap, "a", merged, namespace=namespace, patch_type=PatchType.MERGE)
+    client.patch(ConfigMap, "a", merged, namespace=namespace, patch_type=PatchType.MERGE)
     strategic = {"metadata": {"labels": {"a": "b"}}}
-    found.patch(ConfigMap, "a", strategic, namespace=namespace)
+    client.patch(ConfigMap, "a", strategic, namespace=namespace)
     operations = [{"op": "add", "path": "/data/n", "value": "1"}]
-    found.patch(ConfigMap, "a", operations, namespace=namespace, patch_type=PatchType.JSON)
-    assert found.get(ConfigMap, "a", namespace=namespace).data == {"k": "w", "n": "1"}
+    client.patch(ConfigMap, "a", operations, namespace=namespace, patch_type=PatchType.JSON)
+    assert client.get(ConfigMap, "a", namespace=namespace).data == {"k": "w", "n": "1"}
     assert made.metadata is not None
-    events = found.watch(
+    events = client.watch(
         ConfigMap,
         namespace=namespace,
         resource_version=made.metadata.resourceVersion,
@@ -139,11 +139,11 @@ def test_lightkube(apiserver: ApiServer, namespace: str) -> None:
         metadata=ObjectMeta(name="g", namespace=namespace),
         spec={"gatewayClassName": "c", "listeners": [listener]},
     )
-    applied = found.apply(body)
+    applied = client.apply(body)
     assert applied.spec["listeners"][0]["allowedRoutes"] == {"namespaces": {"from": "Same"}}
-    found.delete(ConfigMap, "a", namespace=namespace)
+    client.delete(ConfigMap, "a", namespace=namespace)
     with pytest.raises(ApiError, match="not found"):
-        found.get(ConfigMap, "a", namespace=namespace)
+        client.get(ConfigMap, "a", namespace=namespace)
 
 
 async def test_kr8s(apiserver: ApiServer, namespace: str) -> None:
@@ -155,8 +155,10 @@ async def test_kr8s(apiserver: ApiServer, namespace: str) -> None:
     await config_map.create()
     await config_map.label(app="kr8s")
     await config_map.patch({"data": {"k": "w"}})
-    found = [c async for c in api.get("configmaps", namespace=namespace, label_selector="app=kr8s")]
-    assert [c.raw["data"] for c in found] == [{"k": "w"}]
+    result = [
+        c async for c in api.get("configmaps", namespace=namespace, label_selector="app=kr8s")
+    ]
+    assert [c.raw["data"] for c in result] == [{"k": "w"}]
     routes = [r async for r in api.get("httproutes", namespace=namespace)]
     assert routes == []
     waiting = asyncio.create_task(config_map.wait("delete", timeout=10))

@@ -257,19 +257,19 @@ def test_connections_survive_node_proxy_kill_and_restart(node: Node, proxy: str)
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as held:
-        assert held.stdin
-        assert held.stdout
-        assert FOUR in held.stdout.readline()
+    ) as popen:
+        assert popen.stdin
+        assert popen.stdout
+        assert FOUR in popen.stdout.readline()
         node.stop(signal.SIGKILL)
         node.start("--proxy", proxy)
         assert "proxy adopted" in node.log.read_text()
-        held.stdout.readline()
-        held.stdin.write("\n")
-        held.stdin.flush()
-        assert "still" in held.stdout.readline()
+        popen.stdout.readline()
+        popen.stdin.write("\n")
+        popen.stdin.flush()
+        assert "still" in popen.stdout.readline()
         assert node.figure("gatehouse_node_proxy_connections") >= 1
-        held.kill()
+        popen.kill()
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
@@ -284,7 +284,7 @@ def test_shutdown_stops_proxy_and_cleanup_removes_everything(node: Node, proxy: 
 
 
 def _pid(node: Node) -> int:
-    found = subprocess.run(
+    result = subprocess.run(
         ["ip", "netns", "pids", node.machine.name], capture_output=True, text=True, check=True
     )
-    return int(found.stdout.split()[0])
+    return int(result.stdout.split()[0])

@@ -67,15 +67,15 @@ def test_invalid_option_is_named(flags: list[str], said: str) -> None:
 
 
 def test_gateway_name_is_resolved_by_node_name_servers() -> None:
-    asked = options("api.example.com:8443")
+    agent_options = options("api.example.com:8443")
     servers = nginx.nameservers("search x\nnameserver 10.0.0.2\nnameserver fd00::53\nnameserver\n")
-    text = nginx.configuration(asked, servers)
+    text = nginx.configuration(agent_options, servers)
     assert "resolver 10.0.0.2 [fd00::53];" in text
     assert "proxy_pass $gateway;" in text
     with pytest.raises(nginx.NoNameServerError):
-        nginx.configuration(asked, [])
+        nginx.configuration(agent_options, [])
     assert "server gateway api.example.com:8443 send-proxy-v2 resolvers node" in (
-        haproxy.configuration(asked, "/run/figures.sock")
+        haproxy.configuration(agent_options, "/run/figures.sock")
     )
 
 
@@ -91,10 +91,10 @@ def test_proxies_accept_generated_configurations(
     monkeypatch.setattr(proxies, "RESOLV_CONF", resolv)
     # The proxies' tests bind, so the addresses must exist on this machine.
     here = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
-    asked = options(gateway, proxy=proxy, directory=tmp_path, port=free_port())
-    found = proxies.choose(msgspec.structs.replace(asked, addresses=here))
-    (tmp_path / found.file).write_text(found.text)
-    done = subprocess.run(found.check(tmp_path), capture_output=True, text=True, check=False)
+    agent_options = options(gateway, proxy=proxy, directory=tmp_path, port=free_port())
+    result = proxies.choose(msgspec.structs.replace(agent_options, addresses=here))
+    (tmp_path / result.file).write_text(result.text)
+    done = subprocess.run(result.check(tmp_path), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -170,10 +170,10 @@ def test_daemon_set_has_minimal_capabilities() -> None:
 
 def test_master_service_and_zone_are_optional() -> None:
     assert [each["kind"] for each in manifests()] == ["ServiceAccount", "DaemonSet"]
-    found = manifests("--kubernetes-service-mode", "service")[2:]
-    assert [each["kind"] for each in found] == ["Service", "EndpointSlice", "EndpointSlice"]
-    assert [each.get("addressType") for each in found] == [None, "IPv4", "IPv6"]
-    assert found[1]["endpoints"] == [{"addresses": [FOUR], "conditions": {"ready": True}}]
+    result = manifests("--kubernetes-service-mode", "service")[2:]
+    assert [each["kind"] for each in result] == ["Service", "EndpointSlice", "EndpointSlice"]
+    assert [each.get("addressType") for each in result] == [None, "IPv4", "IPv6"]
+    assert result[1]["endpoints"] == [{"addresses": [FOUR], "conditions": {"ready": True}}]
     data = manifests("--kubernetes-service-mode", "names", "--domain", "example.org")[2]["data"]
     assert isinstance(data, dict)
     assert "kubernetes.default.svc.example.org.:8053" in data["Corefile"]

@@ -217,8 +217,8 @@ def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | No
         assert (gateways, statuses) == everything(oracle)
         for compiled in gateways:
             full = nginx.Generator(NGINX).generate(compiled)
-            made = generator.generate(compiled)
-            assert (made, dict(made.bundle.files)) == (full, dict(full.bundle.files))
+            generated = generator.generate(compiled)
+            assert (generated, dict(generated.bundle.files)) == (full, dict(full.bundle.files))
             whole, told = envoy.Generator(ENVOY).generate(compiled), other.generate(compiled)
             assert (told, told.resources.by_type) == (whole, whole.resources.by_type)
 
@@ -283,8 +283,8 @@ def to_nginx() -> Callable[[ir_gateway.Gateway], None]:
         fleet.publish(compiled.name, generator.generate(compiled).bundle)
         current = fleet.desired(Identity(compiled.name, "pod"))
         assert current is not None
-        asked = Apply(current, "c", Register("id", "nginx/1.31.3"))
-        assert services.apply_request(asked)
+        apply_request = Apply(current, "c", Register("id", "nginx/1.31.3"))
+        assert services.apply_request(apply_request)
 
     return publish
 
@@ -400,7 +400,7 @@ def served(value: str, place: str) -> ir_gateway.Gateway:
 
 def structure(bundle: FileSet) -> list[tuple[str, int]]:
     """Return the structure for a lexer: each file's directives by name, with their block depth."""
-    found: list[tuple[str, int]] = []
+    result: list[tuple[str, int]] = []
     for path, file in bundle.files.items():
         depth, start = 0, True
         for token, _, quoted in crossplane.lexer._lex_file_object(file.content.decode()):
@@ -408,10 +408,10 @@ def structure(bundle: FileSet) -> list[tuple[str, int]]:
                 depth += {"{": 1, "}": -1, ";": 0}[token]
                 start = True
             elif start:
-                found.append((f"{path.count('/')} {token}", depth))
+                result.append((f"{path.count('/')} {token}", depth))
                 start = False
         assert depth == 0
-    return found
+    return result
 
 
 ABLE = nginx.Capabilities((1, 31, 3), frozenset({"nginx-auth-jwt"}), named_endpoints=True)
@@ -470,7 +470,7 @@ def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.Gateway:
 @given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=20))
 def test_hostile_values_keep_the_lengths_that_envoy_allows(pairs: list[tuple[str, str]]) -> None:
     generated = envoy.Generator(ENVOY).generate(of_many(pairs))
-    assert envoy_rules.broken(generated.resources) == []
+    assert envoy_rules.violations(generated.resources) == []
 
 
 @pytest.mark.process
@@ -483,7 +483,7 @@ def test_envoy_treats_hostile_values_as_values(pairs: list[tuple[str, str]]) -> 
         generated = envoy.Generator(ENVOY).generate(of_many(everything))
         with tempfile.TemporaryDirectory(prefix="ghp-") as directory:
             async with envoys.running(Path(directory)) as running:
-                running.ads.tell(generated.resources)
+                running.ads.publish(generated.resources)
                 await running.ads.settled()
                 assert [each[:500] for each in running.ads.refused] == []
                 assert running.process.returncode is None

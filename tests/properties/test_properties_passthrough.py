@@ -72,10 +72,13 @@ def gateway(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(WORLD, min_size=1, max_size=6))
 def test_result_is_independent_of_history(worlds: list[tuple]) -> None:  # type: ignore[type-arg]
-    kept = envoy.Generator(envoy.Capabilities())
+    generator = envoy.Generator(envoy.Capabilities())
     for world in worlds:
-        wanted = gateway(*world)
-        told, whole = kept.generate(wanted), envoy.Generator(envoy.Capabilities()).generate(wanted)
+        expected = gateway(*world)
+        told, whole = (
+            generator.generate(expected),
+            envoy.Generator(envoy.Capabilities()).generate(expected),
+        )
         assert told == whole
         assert not told.resources.differing(whole.resources)
 
@@ -84,10 +87,10 @@ def test_result_is_independent_of_history(worlds: list[tuple]) -> None:  # type:
 @given(WORLD)
 def test_hostname_has_cluster_only_without_sources(world: tuple) -> None:  # type: ignore[type-arg]
     """Connections selected by SNI only are not checked for sources and match no chain."""
-    wanted = gateway(*world)
-    clusters = envoy.Generator(envoy.Capabilities()).generate(wanted).resources.by_type
+    expected = gateway(*world)
+    clusters = envoy.Generator(envoy.Capabilities()).generate(expected).resources.by_type
     named = set(clusters.get(CLUSTER, {}))
-    hosts = {host.hostname: host for each in wanted.streams for host in each.hosts}
+    hosts = {host.hostname: host for each in expected.streams for host in each.hosts}
     for name in (each.removeprefix("sni/443/") for each in named if each.startswith("sni/")):
         host = hosts[name]
         assert host.sources == ()
@@ -98,6 +101,6 @@ def test_hostname_has_cluster_only_without_sources(world: tuple) -> None:  # typ
             and (each.sources or any(share.cluster for share in each.backends))
         ]  # fmt: skip
         assert not [each for each in wide if each.hostname.startswith("*") or not each.hostname]
-    listed = {each.address for each in wanted.tunnels[0].destinations if each.sources}
+    listed = {each.address for each in expected.tunnels[0].destinations if each.sources}
     shown = {address: f"[{address}]" if ":" in address else address for address in listed}
     assert not named & {f"dst/8443/{shown[address]}:443" for address in listed}

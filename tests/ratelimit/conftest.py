@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.counter_running import Counter, Redis
+from fakes.ratelimit_process import RateLimitProcess, Redis
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 
 
 @pytest.fixture
-def counter(redis: Redis, tmp_path: Path) -> Iterator[Counter]:
-    made = Counter(redis.url, tmp_path / "counter.log")
-    made.start()
-    yield made
-    made.kill()
+def counter(redis: Redis, tmp_path: Path) -> Iterator[RateLimitProcess]:
+    counts = RateLimitProcess(redis.url, tmp_path / "counter.log")
+    counts.start()
+    yield counts
+    counts.kill()

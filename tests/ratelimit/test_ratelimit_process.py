@@ -17,7 +17,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fakes.counter_running import NAME, OK, OVER, Counter, Envoy, Redis, limit
+from fakes.ratelimit_process import NAME, OK, OVER, Envoy, RateLimitProcess, Redis, limit
 from gatehouse.ratelimit.service import SERVICE
 from gatehouse.standalone import pki
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.process
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
-def metrics(counter: Counter) -> dict[str, float]:
+def metrics(counter: RateLimitProcess) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{counter.health}/metrics") as response:
         text = response.read().decode()
     return {name: float(value) for name, value in re.findall(r"^([a-z]\S*) (\S+)$", text, re.M)}
@@ -38,7 +38,7 @@ async def until(held: Callable[[], bool], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_bucket_is_emptied_and_fills_again(counter: Counter) -> None:
+async def test_a_bucket_is_emptied_and_fills_again(counter: RateLimitProcess) -> None:
     async with Envoy(counter.address) as envoy:
         answers = [await envoy.ask(limit(1, 3)) for _ in range(4)]
         assert [each.overall_code for each in answers] == [OK, OK, OK, OVER]
@@ -53,18 +53,18 @@ async def test_a_bucket_is_emptied_and_fills_again(counter: Counter) -> None:
         assert not await envoy.passes(limit(1, 3))
 
 
-async def test_buckets_are_apart(counter: Counter) -> None:
+async def test_buckets_are_apart(counter: RateLimitProcess) -> None:
     async with Envoy(counter.address) as envoy:
         for each in (limit(1, 1), limit(1, 1, "t"), limit(1, 1, "s", "other")):
             assert await envoy.passes(each)
             assert not await envoy.passes(each)
-        found = await envoy.ask(limit(1, 1, "new"), limit(1, 1))
-        assert found.overall_code == OVER
-        assert [each.code for each in found.statuses] == [OK, OVER]
+        response = await envoy.ask(limit(1, 1, "new"), limit(1, 1))
+        assert response.overall_code == OVER
+        assert [each.code for each in response.statuses] == [OK, OVER]
         assert (await envoy.ask(limit(1, 1), domain="another")).overall_code == OK
 
 
-async def test_many_tokens_at_once_are_there_or_not(counter: Counter) -> None:
+async def test_many_tokens_at_once_are_there_or_not(counter: RateLimitProcess) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(1, 10), hits=7)
         assert not await envoy.passes(limit(1, 10), hits=4)
@@ -73,7 +73,9 @@ async def test_many_tokens_at_once_are_there_or_not(counter: Counter) -> None:
         assert await envoy.passes(limit(1, 10, "t"), hits=10)
 
 
-async def test_a_limit_that_changes_is_no_occasion_for_another_burst(counter: Counter) -> None:
+async def test_a_limit_that_changes_is_no_occasion_for_another_burst(
+    counter: RateLimitProcess,
+) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(1, 100), hits=90)
         assert not await envoy.passes(limit(2, 200), hits=20)
@@ -81,36 +83,40 @@ async def test_a_limit_that_changes_is_no_occasion_for_another_burst(counter: Co
         assert await envoy.passes(limit(1, 5), hits=5)
 
 
-async def test_a_bucket_is_forgotten_when_it_would_be_full(counter: Counter, redis: Redis) -> None:
+async def test_a_bucket_is_forgotten_when_it_would_be_full(
+    counter: RateLimitProcess, redis: Redis
+) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(10, 5), hits=3)
-    left = int(redis.say("PTTL", "gatehouse:d:c:s").strip(":\r\n"))
+    left = int(redis.send("PTTL", "gatehouse:d:c:s").strip(":\r\n"))
     assert 0 < left <= 301
-    await until(lambda: redis.say("EXISTS", "gatehouse:d:c:s") == ":0\r\n")
+    await until(lambda: redis.send("EXISTS", "gatehouse:d:c:s") == ":0\r\n")
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(10, 5), hits=5)
 
 
 @pytest.mark.parametrize("held", ["", "junk", "1", "nan 5", "5 5 5", "-9 0", "1e400 1"])
-async def test_what_is_no_bucket_is_one_anew(counter: Counter, redis: Redis, held: str) -> None:
-    redis.say("SET", "gatehouse:d:c:s", held)
+async def test_malformed_bucket_is_replaced_by_full_bucket(
+    counter: RateLimitProcess, redis: Redis, held: str
+) -> None:
+    redis.send("SET", "gatehouse:d:c:s", held)
     async with Envoy(counter.address) as envoy:
         codes = [(await envoy.ask(limit(1, 3))).overall_code for _ in range(4)]
     assert codes == [OK, OK, OK, OVER]
 
 
-async def test_a_key_of_another_kind_is_taken_over(counter: Counter, redis: Redis) -> None:
-    redis.say("LPUSH", "gatehouse:d:c:s", "x")
+async def test_a_key_of_another_kind_is_taken_over(counter: RateLimitProcess, redis: Redis) -> None:
+    redis.send("LPUSH", "gatehouse:d:c:s", "x")
     async with Envoy(counter.address) as envoy:
         codes = [(await envoy.ask(limit(1, 2))).overall_code for _ in range(3)]
     assert codes == [OK, OK, OVER]
 
 
-async def test_a_clock_that_went_back_gives_nothing_and_holds_nobody_up(
-    counter: Counter, redis: Redis
+async def test_backward_clock_neither_refills_nor_blocks_bucket(
+    counter: RateLimitProcess, redis: Redis
 ) -> None:
     later = int((time.time() + 3600) * 1e6)
-    redis.say("SET", "gatehouse:d:c:s", f"1 {later}")
+    redis.send("SET", "gatehouse:d:c:s", f"1 {later}")
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(5, 5))
         assert not await envoy.passes(limit(5, 5))
@@ -118,23 +124,23 @@ async def test_a_clock_that_went_back_gives_nothing_and_holds_nobody_up(
         assert await envoy.passes(limit(5, 5))
 
 
-async def test_what_cannot_be_read_is_refused_and_said_once(counter: Counter) -> None:
+async def test_malformed_descriptor_is_rejected_and_logged_once(counter: RateLimitProcess) -> None:
     async with Envoy(counter.address) as envoy:
         for _ in range(3):
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await envoy.ask(limit("many", 1))
             assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
             assert error.value.details() == "descriptor: rate must be 1 to 1000000000, is 'many'"
-    assert counter.said.count("malformed request") == 1
+    assert counter.log_text.count("malformed request") == 1
     assert metrics(counter)["gatehouse_ratelimit_malformed_requests_total"] == 3
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("rate", "burst"), [(50, 20), (400, 1), (3, 100)])
 async def test_two_counters_never_let_more_pass_than_the_limit(
-    counter: Counter, redis: Redis, tmp_path: Path, rate: int, burst: int
+    counter: RateLimitProcess, redis: Redis, tmp_path: Path, rate: int, burst: int
 ) -> None:
-    other = Counter(redis.url, tmp_path / "other.log")
+    other = RateLimitProcess(redis.url, tmp_path / "other.log")
     other.start()
     try:
         passed, asked, begun = [0, 0], 0, time.monotonic()
@@ -144,15 +150,15 @@ async def test_two_counters_never_let_more_pass_than_the_limit(
                 nonlocal asked
                 while time.monotonic() - begun < 3:
                     asked += 1
-                    found = await (one, two)[which].passes(limit(rate, burst))
-                    passed[which] += found
+                    result = await (one, two)[which].passes(limit(rate, burst))
+                    passed[which] += result
 
             await asyncio.gather(*(ask(each % 2) for each in range(24)))
         seconds = time.monotonic() - begun
         assert sum(passed) <= rate * seconds + burst
         if asked > 3 * (rate * seconds + burst):
             # With as many on offer, what there is was given.
-            # A bucket of one token loses what nobody takes before the next one is due.
+            # A bucket of one token wastes time until a client takes the token.
             share = 0.8 if burst > 1 else 0.3
             assert sum(passed) >= share * (rate * 3 + burst) - 1
         assert min(passed) > 0
@@ -164,7 +170,7 @@ async def test_two_counters_never_let_more_pass_than_the_limit(
 
 
 async def test_while_redis_is_away_everything_passes_at_once(
-    counter: Counter, redis: Redis
+    counter: RateLimitProcess, redis: Redis
 ) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(1, 1))
@@ -181,11 +187,13 @@ async def test_while_redis_is_away_everything_passes_at_once(
         redis.start()
         await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
         assert [await envoy.passes(limit(1, 2)) for _ in range(3)] == [True, True, False]
-    assert counter.said.count("redis unavailable, limits not enforced") == 1
-    assert counter.said.count("redis available, limits enforced") == 1
+    assert counter.log_text.count("redis unavailable, limits not enforced") == 1
+    assert counter.log_text.count("redis available, limits enforced") == 1
 
 
-async def test_a_redis_that_hangs_holds_nobody_up(counter: Counter, redis: Redis) -> None:
+async def test_hanging_redis_does_not_block_requests(
+    counter: RateLimitProcess, redis: Redis
+) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(1, 1))
         redis.hang()
@@ -207,21 +215,25 @@ async def until_limited(envoy: Envoy) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_redis_that_takes_no_writes_is_away(counter: Counter, redis: Redis) -> None:
+async def test_a_redis_that_takes_no_writes_is_away(
+    counter: RateLimitProcess, redis: Redis
+) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(1, 1))
-        redis.say("REPLICAOF", "127.0.0.1", "1")
+        redis.send("REPLICAOF", "127.0.0.1", "1")
         assert all([await envoy.passes(limit(1, 1, "t")) for _ in range(5)])
         assert metrics(counter)["gatehouse_ratelimit_redis_up"] == 0
-        redis.say("REPLICAOF", "NO", "ONE")
+        redis.send("REPLICAOF", "NO", "ONE")
         await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
         await until_limited(envoy)
 
 
-async def test_a_redis_that_forgot_the_script_is_told_again(counter: Counter, redis: Redis) -> None:
+async def test_script_is_reloaded_after_redis_script_flush(
+    counter: RateLimitProcess, redis: Redis
+) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(1, 1))
-        redis.say("SCRIPT", "FLUSH")
+        redis.send("SCRIPT", "FLUSH")
         codes = await asyncio.gather(*(envoy.passes(limit(1, 3, "t")) for _ in range(10)))
         assert sum(codes) == 3
     assert metrics(counter)["gatehouse_ratelimit_redis_up"] == 1
@@ -229,7 +241,7 @@ async def test_a_redis_that_forgot_the_script_is_told_again(counter: Counter, re
 
 async def test_a_counter_starts_without_redis(redis: Redis, tmp_path: Path) -> None:
     redis.kill()
-    counter = Counter(redis.url, tmp_path / "early.log")
+    counter = RateLimitProcess(redis.url, tmp_path / "early.log")
     counter.start()
     try:
         async with Envoy(counter.address) as envoy:
@@ -245,8 +257,8 @@ async def test_a_password_is_used_and_never_said(tmp_path: Path) -> None:
     redis = Redis(tmp_path, "--requirepass", "s3cret")
     redis.start()
     here = f"127.0.0.1:{redis.port}"
-    right = Counter(f"redis://:s3cret@{here}/0", tmp_path / "right.log")
-    wrong = Counter(f"redis://:n0t@{here}/0", tmp_path / "wrong.log")
+    right = RateLimitProcess(f"redis://:s3cret@{here}/0", tmp_path / "right.log")
+    wrong = RateLimitProcess(f"redis://:n0t@{here}/0", tmp_path / "wrong.log")
     try:
         right.start()
         wrong.start()
@@ -254,16 +266,16 @@ async def test_a_password_is_used_and_never_said(tmp_path: Path) -> None:
             assert not await envoy.passes(limit(1, 1), hits=2)
         async with Envoy(wrong.address) as envoy:
             assert await envoy.passes(limit(1, 1), hits=2)
-        assert "redis unavailable" in wrong.said
+        assert "redis unavailable" in wrong.log_text
         for each in (right, wrong):
-            assert here in each.said
-            assert not re.search("s3cret|n0t", each.said)
+            assert here in each.log_text
+            assert not re.search("s3cret|n0t", each.log_text)
     finally:
         for process in (right, wrong, redis):
             process.kill()
 
 
-async def test_it_tells_who_looks_after_it(counter: Counter) -> None:
+async def test_it_tells_who_looks_after_it(counter: RateLimitProcess) -> None:
     def probe(path: str) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{counter.health}{path}") as response:
             return int(response.status)
@@ -279,7 +291,7 @@ async def test_it_tells_who_looks_after_it(counter: Counter) -> None:
 async def test_it_says_that_it_ends_and_answers_what_was_asked(
     redis: Redis, tmp_path: Path
 ) -> None:
-    counter = Counter(redis.url, tmp_path / "ending.log", "--shutdown-delay", "1.5")
+    counter = RateLimitProcess(redis.url, tmp_path / "ending.log", "--shutdown-delay", "1.5")
     counter.start()
     assert counter.process is not None
     async with Envoy(counter.address) as envoy:
@@ -301,7 +313,7 @@ async def test_it_says_that_it_ends_and_answers_what_was_asked(
             assert error.code() in ended  # noqa: PT017
     assert all(answers)
     assert counter.process.wait(10) == 0
-    assert "stopped" in counter.said
+    assert "stopped" in counter.log_text
 
 
 async def test_tls_with_certificates_of_both(redis: Redis, tmp_path: Path) -> None:
@@ -315,7 +327,7 @@ async def test_tls_with_certificates_of_both(redis: Redis, tmp_path: Path) -> No
         pairs[name] = pki.Pair(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
         pki.issue(store.ca(), leaf, pairs[name], now)
     authority = store.ca().cert
-    counter = Counter(
+    counter = RateLimitProcess(
         redis.url, tmp_path / "tls.log",
         *("--tls-cert-file", str(pairs["server"].cert)),
         *("--tls-private-key-file", str(pairs["server"].key)),
@@ -357,7 +369,7 @@ async def test_tls_with_certificates_of_both(redis: Redis, tmp_path: Path) -> No
         (("--redis", "redis://h", "--bind-address", "nowhere"), "cannot listen on nowhere"),
     ],
 )
-def test_what_it_cannot_be_run_with(options: tuple[str, ...], said: str) -> None:
+def test_invalid_options_are_rejected(options: tuple[str, ...], said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gatehouse", "ratelimit", *options],
         capture_output=True, text=True, timeout=60, check=False,

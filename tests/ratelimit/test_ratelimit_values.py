@@ -9,9 +9,9 @@ import pytest
 from envoy.service.ratelimit.v3 import rls_pb2
 from google.protobuf import wrappers_pb2
 
-from fakes.counter_running import descriptor, limit
+from fakes.ratelimit_process import descriptor, limit
 from gatehouse.ratelimit import descriptors
-from gatehouse.ratelimit.descriptors import MAX_TOKENS, MalformedError, TakeRequest
+from gatehouse.ratelimit.descriptors import MAX_TOKENS, MalformedDescriptorError, TakeRequest
 from gatehouse.ratelimit.redis_health import PAUSE_FIRST, PAUSE_MAX, RECOVERY_SECONDS, RedisHealth
 
 
@@ -43,7 +43,7 @@ def test_names_cannot_be_made_to_meet() -> None:
     assert all(not {*each} & {*" \n{}"} for each in made)
 
 
-def test_how_many_tokens_are_wanted() -> None:
+def test_requested_tokens_follow_hits_addend() -> None:
     own = limit(1, 2)
     own.hits_addend.CopyFrom(wrappers_pb2.UInt64Value(value=7))
     none = limit(1, 2)
@@ -77,7 +77,7 @@ def test_how_many_tokens_are_wanted() -> None:
     ],
 )
 def test_requests_that_no_bucket_follows_from(found: Any, said: str) -> None:
-    with pytest.raises(MalformedError) as error:
+    with pytest.raises(MalformedDescriptorError) as error:
         descriptors.take_requests(_request(*found))
     assert said in str(error.value)
 

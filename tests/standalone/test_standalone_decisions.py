@@ -97,7 +97,10 @@ def test_a_pod_is_named_by_deployment_and_template() -> None:
 
 
 def test_environment_is_what_a_kubelet_would_give() -> None:
+    secret = {"name": "s", "key": "k"}
     env = [
+        {"name": "UNSUPPORTED", "valueFrom": {"secretKeyRef": secret}},
+        {"name": "PHASE", "valueFrom": {"fieldRef": {"fieldPath": "status.phase"}}},
         {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "HEALTH", "value": "$(IP):9114"},
@@ -105,49 +108,10 @@ def test_environment_is_what_a_kubelet_would_give() -> None:
     ]
     pod = pods.pod_for(deployment(env=env), "n")
     found = pods.environment(pod, "127.1.2.3")
+    assert (found["UNSUPPORTED"], found["PHASE"]) == ("", "")
     assert found["HEALTH"] == "127.1.2.3:9114"
     assert found["LITERAL"] == "$(IP) $(UNKNOWN)"
     assert found["NAME"] == pod["metadata"]["name"]
-
-
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ({"value": "x"}, ""),
-        ({"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}}, ""),
-        (
-            {"valueFrom": {"fieldRef": {"fieldPath": "status.phase"}}},
-            "env A: field status.phase is not supported by this node",
-        ),
-        (
-            {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
-            "env A: secretKeyRef is not supported by this node",
-        ),
-    ],
-)
-def test_what_the_environment_cannot_hold_is_named(entry: dict[str, Any], said: str) -> None:
-    pod = pods.pod_for(deployment(env=[{"name": "A", **entry}]), "n")
-    assert pods.unsupported_environment(pod) == said
-
-
-def test_a_probe_may_name_its_port() -> None:
-    probe = {"httpGet": {"port": "web", "path": "/health"}}
-    ports = [{"name": "web", "containerPort": 8000}]
-    pod = pods.pod_for(deployment(readinessProbe=probe, ports=ports), "n")
-    (container,) = pod["spec"]["containers"]
-    assert pods.url(container, probe["httpGet"], "10.1.2.3") == "http://10.1.2.3:8000/health"
-
-
-def test_a_pod_that_the_machine_cannot_run_says_why_and_has_no_address() -> None:
-    pod = pods.pod_for(deployment(), "n")
-    status = pods.unscheduled_status(pod, "Pod networks require root", NOW)
-    (condition,) = status["conditions"]
-    assert (status["phase"], condition["status"]) == ("Pending", "False")
-    assert condition["message"] == "Pod networks require root"
-    refused = pods.pod_status(pod, "", pods.Condition(message="no network"), NOW)
-    assert "podIP" not in refused
-    waiting = refused["containerStatuses"][0]["state"]["waiting"]
-    assert waiting["message"] == "no network"
 
 
 @pytest.mark.parametrize(
@@ -220,16 +184,16 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("container", "seconds"),
     [
-        ({"port": 8080, "path": "/bye"}, "http://127.0.0.1:8080/bye"),
-        ({"port": "web"}, "http://127.0.0.1:9000/"),
-        ({"port": 1, "host": "h", "scheme": "HTTPS"}, "https://h:1/"),
+        ({}, 0.0),
+        ({"lifecycle": {"preStop": {"sleep": {"seconds": 3}}}}, 3.0),
+        ({"lifecycle": {"preStop": {"exec": {"command": ["sleep", "9"]}}}}, 0.0),
+        ({"lifecycle": {"postStart": {"sleep": {"seconds": 3}}}}, 0.0),
     ],
 )
-def test_an_http_get_is_of_a_port_by_number_or_name(asked: dict[str, Any], expected: str) -> None:
-    container = {"ports": [{"name": "web", "containerPort": 9000}]}
-    assert pods.url(container, asked, "127.0.0.1") == expected
+def test_only_a_sleep_delays_the_end_of_a_pod(container: dict[str, Any], seconds: float) -> None:
+    assert pods.pre_stop_seconds(pods.pod_for(deployment(**container), "n")) == seconds
 
 
 def test_a_daemon_sets_pod_is_its_own_and_counted_once() -> None:

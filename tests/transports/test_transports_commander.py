@@ -14,11 +14,11 @@ import grpc.aio
 import pytest
 
 from fakes.agent_control_plane import GATEWAY, ControlPlane
-from fakes.agent_v2 import AgentV2, Config, channel, unzipped
+from fakes.agent_v2 import AgentV2, Config, channel, unzip
 from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.call_auth import CallAuthorizer
 from gatehouse.transports.agents.fleet import Fleet
-from gatehouse.transports.agents.session import Answer, Elapsed, Register
+from gatehouse.transports.agents.session import ApplyResponse, Elapsed, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.transports.agents.token_auth import Identity
 from gatehouse.transports.commander import main_file, messages, payload
@@ -62,9 +62,7 @@ class Seen:
 
     @property
     def texts(self) -> list[str]:
-        return [
-            unzipped(each["zconfig"])["gatehouse/http.conf"][0].decode() for each in self.configs
-        ]
+        return [unzip(each["zconfig"])["gatehouse/http.conf"][0].decode() for each in self.configs]
 
 
 class Known(CallAuthorizer):
@@ -82,9 +80,9 @@ async def agent(
     plane: ControlPlane, seen: Seen, token: str = "good:pod-1", **more: bool
 ) -> AsyncIterator[AgentV2]:
     async with channel(plane.port, plane.cert, "control.plane") as made:
-        found = AgentV2(made, token, seen.apply)
-        async with found.connected(**more):
-            yield found
+        result = AgentV2(made, token, seen.apply)
+        async with result.connected(**more):
+            yield result
 
 
 @pytest.mark.parametrize(
@@ -98,22 +96,24 @@ async def agent(
         (STATES.CMD_ERROR, "", "", "the agent gave no reason"),
     ],
 )
-def test_what_an_answer_says(
+def test_rejection_is_read_from_command_response(
     status: STATES, message: str, error: str, expected: str | None
 ) -> None:
-    said = sdk.CommandStatusResponse(status=status, message=message, error=error)
-    assert messages.refusal(said) == expected
+    response = sdk.CommandStatusResponse(status=status, message=message, error=error)
+    assert messages.command_error(response) == expected
 
 
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
         (OUTCOMES.PENDING, []),
-        (OUTCOMES.OK, [Answer("c")]),
-        (OUTCOMES.ERROR, [Answer("c", "no such directive")]),
+        (OUTCOMES.OK, [ApplyResponse("c")]),
+        (OUTCOMES.ERROR, [ApplyResponse("c", "no such directive")]),
     ],
 )
-def test_what_a_regular_report_says_of_an_apply(status: OUTCOMES, expected: list[Answer]) -> None:
+def test_apply_outcomes_are_read_from_dataplane_status(
+    status: OUTCOMES, expected: list[ApplyResponse]
+) -> None:
     report = sdk.DataplaneStatus()
     report.agent_activity_status.add(
         nginx_config_status=sdk.NginxConfigStatus(
@@ -123,7 +123,7 @@ def test_what_a_regular_report_says_of_an_apply(status: OUTCOMES, expected: list
     assert list(messages.status_events(report)) == expected
 
 
-def test_what_an_agent_says_of_its_nginx() -> None:
+def test_nginx_details_are_read_with_modules_and_features() -> None:
     details = sdk.NginxDetails(
         nginx_id="id",
         version="1.27.4",
@@ -153,7 +153,7 @@ def test_the_main_file_includes_what_there_is(
     proxy: str, paths: list[str], present: list[str], absent: list[str]
 ) -> None:
     about = Register("id", proxy, main_file="/etc/nginx/nginx.conf")
-    text = main_file.make(about, FileSet(File.make(path, "") for path in paths)).content.decode()
+    text = main_file.build(about, FileSet(File.make(path, "") for path in paths)).content.decode()
     assert all(each in text for each in present), text
     assert not any(each in text for each in absent), text
 
@@ -161,7 +161,7 @@ def test_the_main_file_includes_what_there_is(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (main_file.make(ABOUT, bundle("")).content.decode(), ABOUT),
+        (main_file.build(ABOUT, bundle("")).content.decode(), ABOUT),
         ("events {}\n", None),
         ("# gatehouse: {}\n", None),
         ('# gatehouse: {"type":"Register","nginx_id":"id","proxy":"nginx/1.27.4"}\n', None),
@@ -170,31 +170,31 @@ def test_the_main_file_includes_what_there_is(
 def test_a_configuration_tells_for_which_nginx_it_was_made(
     text: str, expected: Register | None
 ) -> None:
-    assert main_file.described(text) == expected
+    assert main_file.read_description(text) == expected
 
 
 def test_equal_bundles_make_equal_archives_of_relative_paths_and_modes() -> None:
-    main = main_file.make(ABOUT, bundle(""))
+    main = main_file.build(ABOUT, bundle(""))
     packed = payload.archive(bundle("x"), main)
     assert packed == payload.archive(bundle("x"), main)
-    found = unzipped({"contents": b64encode(packed.contents), "checksum": packed.checksum})
-    assert {name: mode for name, (_, mode) in found.items()} == {
+    result = unzip({"contents": b64encode(packed.contents), "checksum": packed.checksum})
+    assert {name: mode for name, (_, mode) in result.items()} == {
         "main.conf": 0o644,
         "gatehouse/http.conf": 0o644,
         "gatehouse/tls/k.key": 0o600,
     }
 
 
-def test_what_is_uploaded_later_tells_for_which_nginx_it_was_made() -> None:
-    wanted = bundle("x")
-    main = main_file.make(ABOUT, wanted)
-    sent = payload.document(wanted, payload.archive(wanted, main), main, ABOUT)
-    assert main_file.described(payload.beginning(sent)) == ABOUT
+def test_uploaded_document_names_its_target_nginx() -> None:
+    file_set = bundle("x")
+    main = main_file.build(ABOUT, file_set)
+    sent = payload.document(file_set, payload.archive(file_set, main), main, ABOUT)
+    assert main_file.read_description(payload.uploaded_head(sent)) == ABOUT
 
 
 @pytest.mark.parametrize("uploaded", [b"", b"{}", b"[", b'{"zconfig":{"contents":"AAAA"}}'])
 def test_an_upload_that_cannot_be_read_says_nothing(uploaded: bytes) -> None:
-    assert payload.beginning(uploaded) == ""
+    assert payload.uploaded_head(uploaded) == ""
 
 
 async def test_a_bundle_arrives_with_a_main_file_and_is_confirmed(
@@ -202,14 +202,14 @@ async def test_a_bundle_arrives_with_a_main_file_and_is_confirmed(
 ) -> None:
     seen = Seen()
     noise = File.make("gatehouse/noise", random.Random(1).randbytes(3 << 20))
-    wanted = bundle("one", noise)
-    async with agent(control_plane, seen) as found:
-        report = await control_plane.programmed(wanted)
+    file_set = bundle("one", noise)
+    async with agent(control_plane, seen) as result:
+        report = await control_plane.programmed(file_set)
         (instance,) = report.instances
         assert (instance.instance, instance.proxy) == ("pod-1", "nginx/1.27.4")
         assert instance.features == frozenset()
         (config,) = seen.configs
-        files = unzipped(config["zconfig"])
+        files = unzip(config["zconfig"])
         assert files["gatehouse/noise"][0] == noise.content
         assert b"include gatehouse/http.conf;" in files["nginx.conf"][0]
         assert config["zconfig"]["root_directory"] == "/etc/nginx"
@@ -222,16 +222,16 @@ async def test_a_bundle_arrives_with_a_main_file_and_is_confirmed(
         assert ("/etc/nginx", "nginx.conf") in mapped
         assert ("/etc/nginx/gatehouse/tls", "k.key") in mapped
         # In pieces, after one header.
-        assert found.received[0] > 4
+        assert result.received[0] > 4
 
 
 async def test_the_answer_to_a_registration_comes_first_and_wants_no_uploads(
     control_plane: ControlPlane,
 ) -> None:
     control_plane.server.publish(GATEWAY, bundle("one"))
-    async with agent(control_plane, Seen()) as found:
-        await until(lambda: len(found.commands) >= 2)
-        response = found.commands[0].agent_connect_response
+    async with agent(control_plane, Seen()) as result:
+        await until(lambda: len(result.commands) >= 2)
+        response = result.commands[0].agent_connect_response
         assert response.status.statusCode == sdk.AgentConnectStatus.StatusCode.CONNECT_OK
         assert not response.agent_config.configs.configs
 
@@ -262,7 +262,7 @@ async def test_a_refusal_is_reported_in_the_agents_words_and_tried_again(
         assert seen.texts == ["one", "one"]
 
 
-async def test_an_agent_that_never_answers_delays_nobody_else(control_plane: ControlPlane) -> None:
+async def test_silent_agent_does_not_delay_other_agents(control_plane: ControlPlane) -> None:
     silent, quick = Seen(*["silent"] * 9), Seen()
     async with agent(control_plane, silent, "good:pod-2"), agent(control_plane, quick):
         control_plane.server.publish(GATEWAY, bundle("one"))
@@ -274,25 +274,25 @@ async def test_an_agent_that_never_answers_delays_nobody_else(control_plane: Con
 
 async def test_a_long_test_ends_with_a_regular_report(control_plane: ControlPlane) -> None:
     seen = Seen("silent")
-    async with agent(control_plane, seen) as found:
+    async with agent(control_plane, seen) as result:
         control_plane.server.publish(GATEWAY, bundle("one"))
         await until(lambda: bool(seen.configs))
-        (asked,) = found.asked
-        await found.answer(asked, message=messages.STILL_VALIDATING)
-        await found.tell(correlation_id=asked, status=OUTCOMES.PENDING)
+        (asked,) = result.apply_ids
+        await result.answer(asked, message=messages.STILL_VALIDATING)
+        await result.send_report(correlation_id=asked, status=OUTCOMES.PENDING)
         await asyncio.sleep(0.1)
         assert not control_plane.server.report(GATEWAY).programmed
-        await found.tell(correlation_id=asked, status=OUTCOMES.OK)
+        await result.send_report(correlation_id=asked, status=OUTCOMES.OK)
         await control_plane.until(lambda report: report.programmed)
-        assert len(found.asked) == 1
+        assert len(result.apply_ids) == 1
 
 
 @pytest.mark.parametrize("token", ["bad", ""])
 async def test_a_bad_token_gets_nothing(control_plane: ControlPlane, token: str) -> None:
-    async with agent(control_plane, Seen(), token) as found:
-        assert await found.ended() == grpc.StatusCode.UNAUTHENTICATED
+    async with agent(control_plane, Seen(), token) as result:
+        assert await result.ended() == grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.aio.AioRpcError) as denied:
-            await found.download("anything")
+            await result.download("anything")
         assert denied.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -311,7 +311,7 @@ async def test_only_who_was_asked_may_download(control_plane: ControlPlane) -> N
             (neighbour, grpc.StatusCode.NOT_FOUND),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await stranger.download(asked.asked[0])
+                await stranger.download(asked.apply_ids[0])
             assert refused.value.code() == code
 
 
@@ -369,25 +369,25 @@ async def _cut_and_asked_again(control_plane: ControlPlane) -> None:
                         return
                     yield chunk
 
-        found = Cut(made, "good:pod-1", seen.apply)
-        async with found.connected():
+        cut = Cut(made, "good:pod-1", seen.apply)
+        async with cut.connected():
             control_plane.server.publish(GATEWAY, bundle("one", noise))
             report = await control_plane.until(lambda report: bool(report.error))
             assert report.error == "pod-1: Config apply failed (download): checksum"
             await control_plane.until(lambda report: report.programmed)
-            assert len(found.asked) == 2
+            assert len(cut.apply_ids) == 2
 
 
-async def test_an_agent_that_reconnects_is_known_and_not_told_again(
+async def test_reconnected_agent_is_recognized_without_new_apply(
     control_plane: ControlPlane,
 ) -> None:
     seen = Seen()
     async with channel(control_plane.port, control_plane.cert, "control.plane") as made:
-        found = AgentV2(made, "good:pod-1", seen.apply)
-        async with found.connected():
+        result = AgentV2(made, "good:pod-1", seen.apply)
+        async with result.connected():
             await control_plane.programmed(bundle("one"))
         await control_plane.until(lambda report: not report.instances)
-        async with found.connected():
+        async with result.connected():
             await control_plane.until(lambda report: report.programmed)
             assert seen.texts == ["one"]
             await control_plane.programmed(bundle("two"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fakes.agent_control_plane import ControlPlane, answering
-from fakes.agent_wire import Request, WireAgent, answer, of_the_field, wire_agent
+from fakes.agent_wire import Request, WireAgent, answer, nginx_agent_resource, wire_agent
 from gatehouse.transports.agents import session
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
@@ -65,14 +65,14 @@ def files(request: Request) -> dict[str, files_pb2.File]:
 
 @pytest.fixture
 async def agent(plane: ControlPlane) -> AsyncIterator[WireAgent]:
-    async with wire_agent(plane, "good:pod-1") as found:
-        yield found
+    async with wire_agent(plane, "good:pod-1") as result:
+        yield result
 
 
 async def served(plane: ControlPlane, agent: WireAgent) -> Subscribed:
     """Have the agent apply the first configuration."""
     plane.server.publish("shop/web", ONE)
-    await agent.create_connection(of_the_field())
+    await agent.create_connection(nginx_agent_resource())
     stream = Subscribed(agent)
     await agent.update_overview(MAIN, *OF_THE_PACKAGE)
     await stream.answer(await stream.asked())
@@ -80,21 +80,27 @@ async def served(plane: ControlPlane, agent: WireAgent) -> Subscribed:
     return stream
 
 
-async def test_it_is_given_a_main_file_and_told_to_leave_the_package_s_files(
+async def test_first_request_contains_main_file_and_marks_package_files_unmanaged(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     plane.server.publish("shop/web", ONE)
-    await agent.create_connection(of_the_field())
+    await agent.create_connection(nginx_agent_resource())
     stream = Subscribed(agent)
     old = "/etc/nginx/gatehouse/servers/old.conf"
     await agent.update_overview(MAIN, *OF_THE_PACKAGE, old)
     request = await stream.asked()
-    asked = files(request)
-    assert [name for name, file in asked.items() if file.unmanaged] == sorted(OF_THE_PACKAGE)
-    assert set(asked) == {MAIN, *OF_THE_PACKAGE, *(f"/etc/nginx/{path}" for path in ONE.files)}
+    requested_files = files(request)
+    assert [name for name, file in requested_files.items() if file.unmanaged] == sorted(
+        OF_THE_PACKAGE
+    )
+    assert set(requested_files) == {
+        MAIN,
+        *OF_THE_PACKAGE,
+        *(f"/etc/nginx/{path}" for path in ONE.files),
+    }
     # The agent checks the permissions of all.
-    assert {file.file_meta.permissions for file in asked.values()} == {"0644"}
-    main = asked[MAIN].file_meta
+    assert {file.file_meta.permissions for file in requested_files.values()} == {"0644"}
+    main = requested_files[MAIN].file_meta
     text = (await agent.get_file(main, request.message_meta.correlation_id)).decode()
     assert "include gatehouse/http.conf;" in text
     assert len(text) == main.size
@@ -104,7 +110,7 @@ async def test_paths_follow_where_its_nginx_has_its_configuration(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     plane.server.publish("shop/web", ONE)
-    await agent.create_connection(of_the_field(conf="/opt/n/conf/main.conf"))
+    await agent.create_connection(nginx_agent_resource(conf="/opt/n/conf/main.conf"))
     stream = Subscribed(agent)
     await agent.update_overview("/opt/n/conf/main.conf")
     request = await stream.asked()
@@ -118,19 +124,19 @@ async def test_files_that_are_reported_before_their_nginx_count(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     plane.server.publish("shop/web", ONE)
-    await agent.create_connection(of_the_field(nginx=False))
+    await agent.create_connection(nginx_agent_resource(nginx=False))
     stream = Subscribed(agent)
     await agent.update_overview(MAIN, *OF_THE_PACKAGE)
-    await agent.update_status(of_the_field())
-    asked = files(await stream.asked(seconds=3.0))
-    assert set(OF_THE_PACKAGE) < set(asked)
+    await agent.update_status(nginx_agent_resource())
+    requested_files = files(await stream.asked(seconds=3.0))
+    assert set(OF_THE_PACKAGE) < set(requested_files)
 
 
 async def test_an_nginx_without_a_path_of_its_configuration_is_asked_nothing(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     plane.server.publish("shop/web", ONE)
-    await agent.create_connection(of_the_field(conf="nginx.conf"))
+    await agent.create_connection(nginx_agent_resource(conf="nginx.conf"))
     stream = Subscribed(agent)
     await agent.update_overview("nginx.conf")
     assert await stream.is_asked_nothing()
@@ -141,7 +147,7 @@ async def test_it_is_asked_when_it_has_reported_its_files_or_has_had_the_time_to
 ) -> None:
     monkeypatch.setattr(session, "FILE_REPORT_TIMEOUT_SECONDS", 0.5)
     plane.server.publish("shop/web", ONE)
-    await agent.create_connection(of_the_field())
+    await agent.create_connection(nginx_agent_resource())
     started = asyncio.get_running_loop().time()
     await Subscribed(agent).asked()
     assert asyncio.get_running_loop().time() - started >= 0.5
@@ -151,7 +157,7 @@ async def test_the_files_of_an_agent_with_a_main_file_of_its_own_are_the_bundle_
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     plane.server.publish("shop/web", ONE)
-    own = of_the_field(pid=0)
+    own = nginx_agent_resource(pid=0)
     own.instances[-1].instance_config.agent_config.features.append("connectors")
     await agent.create_connection(own)
     stream = Subscribed(agent)
@@ -161,8 +167,8 @@ async def test_the_files_of_an_agent_with_a_main_file_of_its_own_are_the_bundle_
 @pytest.mark.parametrize(
     ("dead", "words"),
     [
-        (of_the_field(pid=0), "it has no master process"),
-        (of_the_field(nginx=False), "its agent finds no process"),
+        (nginx_agent_resource(pid=0), "it has no master process"),
+        (nginx_agent_resource(nginx=False), "its agent finds no process"),
         (None, "PID: 18 is not running"),
     ],
 )
@@ -171,7 +177,7 @@ async def test_an_nginx_that_is_dead_is_asked_nothing_and_its_gateway_is_not_pro
 ) -> None:
     stream = await served(plane, agent)
     if dead is None:
-        await agent.say_health("PID: 18 is not running", UNHEALTHY)
+        await agent.send_health("PID: 18 is not running", UNHEALTHY)
     else:
         await agent.update_status(dead)
     report = await plane.until(lambda report: not report.programmed)
@@ -180,8 +186,8 @@ async def test_an_nginx_that_is_dead_is_asked_nothing_and_its_gateway_is_not_pro
     assert await stream.is_asked_nothing()
     stream = Subscribed(agent)
     # A new process of NGINX, then its health.
-    await agent.update_status(of_the_field(pid=19))
-    await agent.say_health("", HEALTHY)
+    await agent.update_status(nginx_agent_resource(pid=19))
+    await agent.send_health("", HEALTHY)
     # It serves nothing, so it starts with the version that is known to be good.
     for expected in (ONE, TWO):
         request = await stream.asked()
@@ -190,13 +196,13 @@ async def test_an_nginx_that_is_dead_is_asked_nothing_and_its_gateway_is_not_pro
     await plane.until(lambda report: report.programmed and not report.unhealthy)
 
 
-async def test_what_was_confirmed_before_it_died_is_confirmed_again_before_it_counts(
+async def test_recovered_nginx_must_confirm_version_again(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     stream = await served(plane, agent)
-    await agent.say_health("PID: 18 is not running", UNHEALTHY)
+    await agent.send_health("PID: 18 is not running", UNHEALTHY)
     await plane.until(lambda report: bool(report.unhealthy))
-    await agent.say_health("", HEALTHY)
+    await agent.send_health("", HEALTHY)
     report = await plane.until(lambda report: not report.unhealthy)
     assert not report.programmed
     await stream.answer(await stream.asked())
@@ -209,7 +215,7 @@ async def test_a_new_agent_without_its_nginx_is_no_data_plane_that_serves(
     stream = await served(plane, agent)
     stream.end()
     await plane.until(lambda report: not report.instances)
-    await agent.create_connection(of_the_field(nginx=False))
+    await agent.create_connection(nginx_agent_resource(nginx=False))
     stream = Subscribed(agent)
     report = await plane.until(lambda report: bool(report.unhealthy))
     assert not report.programmed
@@ -225,7 +231,7 @@ async def test_equal_files_are_no_answer_after_one_that_never_came(
     first = files(await stream.asked())
     stream.end()
     await plane.until(lambda report: not report.instances)
-    await agent.create_connection(of_the_field())
+    await agent.create_connection(nginx_agent_resource())
     stream = Subscribed(agent)
     again = files(await stream.asked())
     changed = {n for n, file in again.items() if file.file_meta.hash != first[n].file_meta.hash}
@@ -236,6 +242,6 @@ async def test_health_of_another_instance_or_of_no_meaning_changes_nothing(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     await served(plane, agent)
-    await agent.say_health("no workers yet", "INSTANCE_HEALTH_STATUS_DEGRADED")
-    await agent.say_health("cannot tell", "INSTANCE_HEALTH_STATUS_UNSPECIFIED")
+    await agent.send_health("no workers yet", "INSTANCE_HEALTH_STATUS_DEGRADED")
+    await agent.send_health("cannot tell", "INSTANCE_HEALTH_STATUS_UNSPECIFIED")
     assert plane.server.report("shop/web").programmed

@@ -19,7 +19,7 @@ GOOD, BAD, MENDED = (
 
 
 class Plane:
-    """A fleet, and instances that answer what they are told to."""
+    """A fleet with instances that give configured answers."""
 
     def __init__(self) -> None:
         self.fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _: None)
@@ -41,7 +41,9 @@ class Plane:
     async def answer(self, name: str, error: str = "") -> str:
         """Let an instance answer its next request. Return the requested version."""
         request = await self.request(name)
-        self.fleet.receive(Identity(GATEWAY, name), session.Answer(request.correlation, error))
+        self.fleet.receive(
+            Identity(GATEWAY, name), session.ApplyResponse(request.correlation, error)
+        )
         return request.version
 
     async def idle(self, name: str) -> bool:
@@ -55,13 +57,13 @@ class Plane:
 @pytest.fixture
 async def plane() -> Plane:
     """One instance that serves a good file set and rejects the newest one."""
-    made = Plane()
-    made.fleet.publish(GATEWAY, GOOD)
-    made.connect("old")
-    assert await made.answer("old") == GOOD.version
-    made.fleet.publish(GATEWAY, BAD)
-    assert await made.answer("old", "nginx: [emerg] bad") == BAD.version
-    return made
+    control_plane = Plane()
+    control_plane.fleet.publish(GATEWAY, GOOD)
+    control_plane.connect("old")
+    assert await control_plane.answer("old") == GOOD.version
+    control_plane.fleet.publish(GATEWAY, BAD)
+    assert await control_plane.answer("old", "nginx: [emerg] bad") == BAD.version
+    return control_plane
 
 
 async def test_new_instance_gets_the_known_good_file_set_first(plane: Plane) -> None:
@@ -117,7 +119,7 @@ async def test_rejection_is_reported_with_its_version_after_another_was_publishe
     plane.connect("pod")
     request = await plane.request("pod")
     plane.fleet.publish(GATEWAY, MENDED)
-    answer = session.Answer(request.correlation, "nginx: [emerg] bad", rejected=True)
+    answer = session.ApplyResponse(request.correlation, "nginx: [emerg] bad", rejected=True)
     plane.fleet.receive(Identity(GATEWAY, "pod"), answer)
     (instance,) = plane.fleet.report(GATEWAY).instances
     assert (instance.rejected_version, instance.rejection) == (BAD.version, "nginx: [emerg] bad")

@@ -131,16 +131,16 @@ async def test_another_authority_s_certificate_and_an_old_one_end_in_the_handsha
     assert await asked(control_plane, outside, OWN, *old) == "UNAVAILABLE"
 
 
-async def test_a_connection_that_is_open_is_nobody_s_once_its_certificate_ended(
+async def test_open_connection_loses_identity_when_certificate_expires(
     authority: Authority,
 ) -> None:
     shown = CertificateAuthenticator(identify)
     name = x509.UniformResourceIdentifier(URI)
     cert, _ = authority.issue("soon", name, ends=timedelta(seconds=2))
     peer = {"x509_pem_cert": [cert.read_bytes()]}
-    found = shown.identify(peer)
-    assert (found.gateway, found.instance) == (BALANCER, "lb-1")
-    left = found.expires - time.time()
+    result = shown.identify(peer)
+    assert (result.gateway, result.instance) == (BALANCER, "lb-1")
+    left = result.expires - time.time()
     assert 0 < left <= 2, datetime.now(UTC)
     await asyncio.sleep(left + 0.05)
     with pytest.raises(Denied, match="has expired"):

@@ -38,7 +38,7 @@ def bundle(text: str, files: int = 0) -> FileSet:
 
 @contextlib.asynccontextmanager
 async def honest(plane: ControlPlane, token: str = "good:pod-1") -> AsyncIterator[list[str]]:
-    async with wire_agent(plane, token) as agent, agent.obeying() as asked:
+    async with wire_agent(plane, token) as agent, agent.applying() as asked:
         yield asked
 
 
@@ -55,12 +55,12 @@ async def everybody_else_is_served(plane: ControlPlane, changes: int = 10) -> No
     """Change both Gateways; the honest ones get every version at once."""
     for number in range(changes):
         for gateway in (GATEWAY, OTHER):
-            made = bundle(f"{gateway} {number}")
-            plane.server.publish(gateway, made)
-            await has(plane, gateway, "pod-1", made.version)
+            file_set = bundle(f"{gateway} {number}")
+            plane.server.publish(gateway, file_set)
+            await has(plane, gateway, "pod-1", file_set.version)
 
 
-async def test_one_that_never_reads_delays_nobody_and_holds_nothing(
+async def test_agent_that_never_reads_delays_no_other_agent_and_retains_no_file_sets(
     control_plane: ControlPlane,
 ) -> None:
     made: list[weakref.ref[FileSet]] = []
@@ -82,7 +82,7 @@ async def test_one_that_never_reads_delays_nobody_and_holds_nothing(
                 assert report.error == "pod-2: no response within 1 s"
             del each
         await everybody_else_is_served(control_plane)
-        # What is written to it is kept for it, even where nobody sees: so that must have an end.
+        # Messages for an agent that never reads are buffered, so the server must disconnect it.
         report = await control_plane.until(lambda report: len(report.instances) == 1)
         assert report.programmed
         gc.collect()
@@ -104,10 +104,10 @@ async def test_answers_to_what_was_never_asked_change_nothing(control_plane: Con
 
     async with (
         wire_agent(control_plane, "good:pod-1") as good,
-        good.obeying(overheard),
+        good.applying(overheard),
         honest(control_plane, f"good:pod-1@{OTHER}"),
         wire_agent(control_plane, "good:pod-2") as liar,
-        liar.obeying(lies),
+        liar.applying(lies),
     ):
         await everybody_else_is_served(control_plane)
         report = await control_plane.until(lambda report: bool(report.error))
@@ -127,7 +127,7 @@ async def test_versions_that_were_never_sent_are_not_confirmed(
         control_plane.server.publish(OTHER, bundle("theirs"))
         await liar.connect()
         for version in ("made up", bundle("theirs").version, "x" * 1_000_000):
-            await liar.say_served(version)
+            await liar.send_served_version(version)
         call = liar.subscribe()
         await control_plane.until(lambda report: len(report.instances) == 2)
         await everybody_else_is_served(control_plane)
@@ -137,16 +137,18 @@ async def test_versions_that_were_never_sent_are_not_confirmed(
         call.cancel()
 
 
-async def test_a_flood_of_reports_and_streams_delays_nobody(control_plane: ControlPlane) -> None:
+async def test_flood_of_reports_and_streams_does_not_delay_other_agents(
+    control_plane: ControlPlane,
+) -> None:
     done = False
     said = 0
 
     async def shout(loud: WireAgent, number: int) -> None:
         nonlocal said
         while not done:
-            await loud.say_health("well")
-            await loud.say_status(f"1.31.{number}")
-            await loud.say_served("made up")
+            await loud.send_health("well")
+            await loud.send_status(f"1.31.{number}")
+            await loud.send_served_version("made up")
             said += 3
 
     async with (

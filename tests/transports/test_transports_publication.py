@@ -31,14 +31,14 @@ def bundle(text: str) -> FileSet:
 
 
 def test_an_apply_request_is_what_the_protocol_says() -> None:
-    wanted = bundle("x" * 300)
-    shared = messages.overview(wanted.files.values(), "/etc/nginx")
-    asked = Apply(Published(wanted), "c1", session.Register("id", "nginx/1.31.3"))
-    raw = messages.apply_request(shared, asked)
+    file_set = bundle("x" * 300)
+    shared = messages.overview(file_set.files.values(), "/etc/nginx")
+    apply_request = Apply(Published(file_set), "c1", session.Register("id", "nginx/1.31.3"))
+    raw = messages.apply_request(shared, apply_request)
     request = command_pb2.ManagementPlaneRequest.FromString(raw)
     overview = request.config_apply_request.overview
     assert request.message_meta.correlation_id == "c1"
-    assert overview.config_version.version == wanted.version
+    assert overview.config_version.version == file_set.version
     assert overview.config_version.instance_id == "id"
     assert [
         (file.file_meta.name, file.file_meta.permissions, file.file_meta.size)
@@ -55,13 +55,13 @@ def test_a_streamed_file_is_its_announced_pieces(size: int) -> None:
 
 
 def test_the_reply_with_an_overview_is_what_the_protocol_says() -> None:
-    wanted = bundle("x")
-    version = files_pb2.ConfigVersion(instance_id="id", version=wanted.version)
-    shared = messages.overview(wanted.files.values(), "/etc/nginx")
+    file_set = bundle("x")
+    version = files_pb2.ConfigVersion(instance_id="id", version=file_set.version)
+    shared = messages.overview(file_set.files.values(), "/etc/nginx")
     reply = files_pb2.GetOverviewResponse.FromString(messages.overview_response(shared, version))
     assert reply.overview.config_version == version
     assert [file.file_meta.hash for file in reply.overview.files] == [
-        file.digest for file in wanted.files.values()
+        file.digest for file in file_set.files.values()
     ]
 
 
@@ -75,15 +75,15 @@ def test_the_reply_with_a_file_is_what_the_protocol_says() -> None:
 
 def test_old_contents_stay_while_an_instance_may_fetch_them() -> None:
     one, two = bundle("one"), bundle("two")
-    kept = Publication(keep_seconds=10.0)
-    assert kept.publish(one, set(), 0.0)
-    assert not kept.publish(bundle("one"), set(), 0.0)
-    kept.publish(two, set(), 1.0)
-    kept.publish(bundle("three"), {one.version}, 100.0)
-    assert kept.find(one.files["gatehouse/a"].digest) is not None
-    kept.publish(bundle("four"), set(), 200.0)
-    assert kept.find(one.files["gatehouse/a"].digest) is None
-    assert kept.find(bundle("three").files["gatehouse/a"].digest) is not None
+    publication = Publication(keep_seconds=10.0)
+    assert publication.publish(one, set(), 0.0)
+    assert not publication.publish(bundle("one"), set(), 0.0)
+    publication.publish(two, set(), 1.0)
+    publication.publish(bundle("three"), {one.version}, 100.0)
+    assert publication.find(one.files["gatehouse/a"].digest) is not None
+    publication.publish(bundle("four"), set(), 200.0)
+    assert publication.find(one.files["gatehouse/a"].digest) is None
+    assert publication.find(bundle("three").files["gatehouse/a"].digest) is not None
 
 
 FILES = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["1", "2", "3"]))
@@ -93,7 +93,7 @@ FILES = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["1", "2", "3"]
 def test_the_contents_of_every_bundle_that_is_kept_can_be_had(
     history: list[tuple[dict[str, str] | None, float, bool]],
 ) -> None:
-    """Published one after the other; some are being fetched for ever."""
+    """Publish file sets one after the other while some downloads never end."""
     kept, now, fetched = Publication(keep_seconds=10.0), 0.0, set[str]()
     published: dict[str, FileSet] = {}
     for files, later, fetching in history:
@@ -107,32 +107,37 @@ def test_the_contents_of_every_bundle_that_is_kept_can_be_had(
         for version, bundle in published.items():
             if kept.get(version) is not None:
                 for file in bundle.files.values():
-                    found = kept.find(file.digest)
-                    assert found is not None
-                    assert found.content == file.content
+                    result = kept.find(file.digest)
+                    assert result is not None
+                    assert result.content == file.content
         if kept.current is not None:
             current = kept.current
             written = current.by_chunk("text", current.file_set, lambda files: repr(list(files)))
             assert written == [repr(list(c.stored)) for c in current.file_set.files.chunks]
 
 
-def test_what_instances_get_apart_is_followed_as_it_is_made() -> None:
-    kept = Publication(keep_seconds=10.0)
+def test_publication_separates_endpoint_files_from_file_set() -> None:
+    publication = Publication(keep_seconds=10.0)
     for number in range(20):
         paths = [f"gatehouse/endpoints/u{each}.json" for each in range(number % 7)]
         files = [File.make(path, f"{number // 3}") for path in paths]
-        kept.publish(FileSet([File.make("gatehouse/a", str(number // 5)), *files]), set(), number)
-        assert kept.current is not None
+        publication.publish(
+            FileSet([File.make("gatehouse/a", str(number // 5)), *files]), set(), number
+        )
+        assert publication.current is not None
         alone = FileSet([File.make("gatehouse/a", str(number // 5))])
-        assert (kept.current.files, dict(kept.current.files.files)) == (alone, dict(alone.files))
+        assert (publication.current.files, dict(publication.current.files.files)) == (
+            alone,
+            dict(alone.files),
+        )
 
 
 async def test_reports_come_only_when_something_changed_and_only_of_listening_instances() -> None:
     reports: list[str] = []
     fleet = Fleet(60.0, asyncio.get_running_loop().time, reports.append)
     identity = Identity("ns/gw", "pod-1")
-    wanted = bundle("one")
-    fleet.publish("ns/gw", wanted)
+    file_set = bundle("one")
+    fleet.publish("ns/gw", file_set)
     fleet.publish("ns/gw", bundle("one"))
     fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
     assert (reports, fleet.report("ns/gw").instances) == (["ns/gw"], ())
@@ -140,12 +145,12 @@ async def test_reports_come_only_when_something_changed_and_only_of_listening_in
     assert stream is not None
     asked = await stream.next()
     assert isinstance(asked, Apply)
-    assert (asked.version, asked.about.nginx_id) == (wanted.version, "id")
-    told = fleet.report("ns/gw")
-    assert [(each.desired, each.confirmed) for each in told.instances] == [(wanted.version, "")]
+    assert (asked.version, asked.about.nginx_id) == (file_set.version, "id")
+    report = fleet.report("ns/gw")
+    assert [(each.desired, each.confirmed) for each in report.instances] == [(file_set.version, "")]
     fleet.receive(identity, session.Register("id", "nginx/1.31.3"))
-    assert fleet.report("ns/gw") is told
-    fleet.receive(identity, session.Answer(asked.correlation))
+    assert fleet.report("ns/gw") is report
+    fleet.receive(identity, session.ApplyResponse(asked.correlation))
     assert (len(reports), fleet.report("ns/gw").programmed) == (3, True)
     fleet.close(stream)
     assert (len(reports), fleet.report("ns/gw").instances) == (4, ())
@@ -153,7 +158,7 @@ async def test_reports_come_only_when_something_changed_and_only_of_listening_in
     assert fleet.report("ns/gw") == DataPlaneReport(gateway="ns/gw", desired="")
 
 
-async def test_a_change_of_what_a_gateway_is_to_have_is_one_report_however_many_have_it() -> None:
+async def test_publish_causes_one_report_for_any_number_of_instances() -> None:
     reports: list[str] = []
     fleet = Fleet(60.0, asyncio.get_running_loop().time, reports.append)
     for number in range(50):
@@ -223,14 +228,14 @@ async def test_a_stream_whose_client_asks_and_takes_nothing_is_ended() -> None:
 async def test_an_instance_that_fetches_is_waited_for() -> None:
     fleet = Fleet(0.2, asyncio.get_running_loop().time, lambda _gateway: None)
     identity, silent = Identity("ns/gw", "pod-1"), Identity("ns/gw", "pod-2")
-    wanted = bundle("one")
-    fleet.publish("ns/gw", wanted)
+    file_set = bundle("one")
+    fleet.publish("ns/gw", file_set)
     for each in (identity, silent):
         fleet.on_connect(each, session.Register("id", "nginx/1.31.3"))
         assert fleet.open(each) is not None
     async with asyncio.timeout(5):
         while not fleet.report("ns/gw").error:
-            assert fleet.find(identity, wanted.files["gatehouse/a"].digest) is not None
+            assert fleet.find(identity, file_set.files["gatehouse/a"].digest) is not None
             await asyncio.sleep(0.01)
     assert [each.error for each in fleet.report("ns/gw").instances] == [
         "",
@@ -241,9 +246,9 @@ async def test_an_instance_that_fetches_is_waited_for() -> None:
 
 async def test_a_gateway_gets_no_other_gateways_files() -> None:
     fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
-    wanted = bundle("one")
-    fleet.publish("ns/a", wanted)
-    digest = wanted.files["gatehouse/k"].digest
+    file_set = bundle("one")
+    fleet.publish("ns/a", file_set)
+    digest = file_set.files["gatehouse/k"].digest
     assert fleet.find(Identity("ns/a", "p"), digest) is not None
     assert fleet.find(Identity("ns/b", "p"), digest) is None
 
@@ -282,15 +287,15 @@ async def test_calls_with_one_token_share_a_review_and_reviews_are_few_at_once()
 
     reviews = TokenReviews(authenticate, asyncio.get_running_loop().time)
     tokens = [f"pod-{number}" for number in range(5 * REVIEWS_MAX)]
-    found = await asyncio.gather(
+    results = await asyncio.gather(
         *(reviews.identify([("authorization", token)]) for token in 3 * tokens)
     )
-    assert [each.instance for each in found] == 3 * tokens
+    assert [each.instance for each in results] == 3 * tokens
     assert sorted(asked) == sorted(tokens)
     assert most == REVIEWS_MAX
 
 
-async def test_a_review_goes_on_for_those_who_wait_and_ends_when_nobody_does() -> None:
+async def test_token_review_continues_while_caller_waits_and_is_cancelled_otherwise() -> None:
     asked, answer = list[str](), asyncio.Event()
 
     async def authenticate(token: str) -> Identity:

@@ -50,15 +50,15 @@ def channel(plane: ControlPlane, *, slow: bool = False) -> grpc.aio.Channel:
 
 
 class Agent:
-    """One that says and takes only what a test tells it to."""
+    """An agent that sends and reads only on request of a test."""
 
     def __init__(self, made: grpc.aio.Channel, pod: str) -> None:
         self._made = made
         self._metadata = (("authorization", f"good:{pod}"),)
 
     async def call(self, method: str, request: Any, seconds: float = 20.0) -> bytes:
-        found: Any = self._made.unary_unary(f"/mpi.v1.{method}")
-        reply: bytes = await found(
+        method_call: Any = self._made.unary_unary(f"/mpi.v1.{method}")
+        reply: bytes = await method_call(
             request.SerializeToString(), metadata=self._metadata, timeout=seconds
         )
         return reply
@@ -103,9 +103,9 @@ async def confirm_until(call: Any, version: str) -> None:
 async def test_calls_that_come_faster_than_they_are_answered_are_all_answered(
     plane: ControlPlane,
 ) -> None:
-    wanted = bundle("one")
-    plane.server.publish(GATEWAY, wanted)
-    digest = wanted.files["gatehouse/0"].digest
+    file_set = bundle("one")
+    plane.server.publish(GATEWAY, file_set)
+    digest = file_set.files["gatehouse/0"].digest
     request = files_pb2.GetFileRequest(file_meta=files_pb2.FileMeta(hash=digest))
     answers: Counter[object] = Counter()
 
@@ -124,7 +124,7 @@ async def test_calls_that_come_faster_than_they_are_answered_are_all_answered(
             for number in range(50)
         ]
         await asyncio.gather(*(fetch(agent) for agent in agents for _ in range(100)))
-    assert answers == {messages.file_response(wanted.files["gatehouse/0"]): 5000}
+    assert answers == {messages.file_response(file_set.files["gatehouse/0"]): 5000}
 
 
 async def test_a_stream_says_at_once_that_it_is_open(plane: ControlPlane) -> None:
@@ -137,7 +137,7 @@ async def test_a_stream_says_at_once_that_it_is_open(plane: ControlPlane) -> Non
 
 
 @pytest.mark.long
-async def test_an_agent_that_takes_nothing_delays_nobody_and_gets_only_the_newest_after(
+async def test_stuck_agent_delays_no_other_agent_and_then_gets_newest_version(
     plane: ControlPlane,
 ) -> None:
     async with (
@@ -150,10 +150,10 @@ async def test_an_agent_that_takes_nothing_delays_nobody_and_gets_only_the_newes
         # Far more than flow control lets through to a client that does not read.
         versions = []
         for text in ("one", "two", "three"):
-            wanted = bundle(text, files=5_000)
-            versions.append(wanted.version)
-            plane.server.publish(GATEWAY, wanted)
-            await confirm_until(good, wanted.version)
+            file_set = bundle(text, files=5_000)
+            versions.append(file_set.version)
+            plane.server.publish(GATEWAY, file_set)
+            await confirm_until(good, file_set.version)
             # Its deadline has passed, and so the next is put on its way.
             report = await plane.until(lambda report: bool(report.instances[1].error))
             assert report.instances[1].instance == "stuck"
@@ -179,8 +179,8 @@ async def test_a_stream_that_was_replaced_ends_though_its_client_takes_nothing(
         plane.server.publish(GATEWAY, bundle("one", files=5_000))
         await plane.until(lambda report: bool(report.error))
         call = await Agent(other, "pod-1").subscribe()
-        plane.server.publish(GATEWAY, wanted := bundle("two"))
-        await confirm_until(call, wanted.version)
+        plane.server.publish(GATEWAY, file_set := bundle("two"))
+        await confirm_until(call, file_set.version)
         await plane.until(lambda report: report.programmed)
         # What was on its way still comes; then it is over.
         with contextlib.suppress(grpc.aio.AioRpcError):

@@ -1,4 +1,4 @@
-"""Which failures of an agent are rejections by NGINX, in the texts of real agents."""
+"""Distinction of rejections by NGINX from other failures, in the texts of real agents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from gatehouse.dataplane.features import NGINX_REJECTED
 from gatehouse.transports.agents.rejection import quotes_nginx
-from gatehouse.transports.agents.session import Answer
+from gatehouse.transports.agents.session import ApplyResponse
 from gatehouse.transports.commander import messages as commander
 from gatehouse.transports.mpi import messages as mpi
 from gatehouse.wire.mpi.v1 import common_pb2
@@ -32,13 +32,13 @@ FAILURES = [
 @pytest.mark.parametrize("text", REJECTIONS)
 def test_texts_of_nginx_are_rejections(text: str) -> None:
     assert quotes_nginx(text)
-    assert commander.answer("c", text) == Answer("c", text, rejected=True)
+    assert commander.apply_response("c", text) == ApplyResponse("c", text, rejected=True)
 
 
 @pytest.mark.parametrize("text", FAILURES)
 def test_failures_of_an_agent_are_no_rejections(text: str) -> None:
     assert not quotes_nginx(text)
-    assert commander.answer("c", text) == Answer("c", text)
+    assert commander.apply_response("c", text) == ApplyResponse("c", text)
 
 
 def test_rejection_to_own_agent_needs_no_text_of_nginx() -> None:

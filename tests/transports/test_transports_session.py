@@ -14,16 +14,16 @@ from gatehouse.transports.agents.session import (
     MAX_UNANSWERED_REQUESTS,
     RETRY_MAX,
     UNMANAGED_MAX,
-    Answer,
+    ApplyResponse,
     Elapsed,
     End,
     Event,
-    Fetching,
+    FileFetched,
     HasFiles,
     HasVersion,
     Health,
     Publish,
-    Reconnect,
+    Reconnected,
     Register,
     Restarted,
     Send,
@@ -48,7 +48,7 @@ def session() -> Session:
 
 def connected(version: str = "v1") -> Session:
     state = session()
-    for event in (Publish(version), Reconnect(ABOUT)):
+    for event in (Publish(version), Reconnected(ABOUT)):
         assert state.receive(event, 0.0) == []
     assert state.receive(StreamOpen(1), 0.0) == [Send(1, version, "c1")]
     return state
@@ -64,7 +64,7 @@ def test_request_is_sent_when_stream_is_open_and_nginx_is_known() -> None:
 
 def test_request_is_not_sent_when_instance_serves_the_version() -> None:
     state = session()
-    for event in (Publish("v1"), Reconnect(ABOUT), HasVersion("v1")):
+    for event in (Publish("v1"), Reconnected(ABOUT), HasVersion("v1")):
         state.receive(event, 0.0)
     assert state.receive(StreamOpen(1), 0.0) == []
     assert (state.confirmed, state.sent_version) == ("v1", "v1")
@@ -75,33 +75,33 @@ def test_request_is_not_sent_when_version_was_reported_before_publish(
     later: list[Event],
 ) -> None:
     state = session()
-    for event in (Reconnect(ABOUT), HasVersion("v1"), *later):
+    for event in (Reconnected(ABOUT), HasVersion("v1"), *later):
         assert state.receive(event, 1.0) == []
     assert (state.confirmed, state.sent_version) == ("v1", "v1")
     assert state.receive(Publish("v2"), 2.0) == [Send(1, "v2", "c1")]
 
 
-@pytest.mark.parametrize("then", [Reconnect(ABOUT), Restarted(ABOUT), HasVersion("")])
+@pytest.mark.parametrize("then", [Reconnected(ABOUT), Restarted(ABOUT), HasVersion("")])
 def test_reported_version_expires_on_reconnect_restart_or_empty_report(then: Event) -> None:
     state = session()
-    for event in (Reconnect(ABOUT), HasVersion("v1"), StreamOpen(1), then):
+    for event in (Reconnected(ABOUT), HasVersion("v1"), StreamOpen(1), then):
         state.receive(event, 0.0)
     assert state.receive(Publish("v1"), 1.0) == [Send(1, "v1", "c1")]
 
 
 def test_reported_version_is_valid_until_next_request() -> None:
     state = session()
-    for event in (Reconnect(ABOUT), HasVersion("v1"), StreamOpen(1), Publish("v2")):
+    for event in (Reconnected(ABOUT), HasVersion("v1"), StreamOpen(1), Publish("v2")):
         state.receive(event, 0.0)
     assert state.receive(Publish("v1"), 1.0) == []
-    assert state.receive(Answer("c1"), 2.0) == [Send(1, "v1", "c2")]
+    assert state.receive(ApplyResponse("c1"), 2.0) == [Send(1, "v1", "c2")]
 
 
 def test_request_is_sent_when_instance_reconnects_without_version() -> None:
     state = connected()
-    state.receive(Answer("c1"), 1.0)
+    state.receive(ApplyResponse("c1"), 1.0)
     state.receive(StreamClosed(1), 2.0)
-    state.receive(Reconnect(ABOUT), 3.0)
+    state.receive(Reconnected(ABOUT), 3.0)
     assert state.receive(StreamOpen(2), 3.0) == [Send(2, "v1", "c2")]
     assert state.confirmed == ""
 
@@ -110,7 +110,7 @@ def test_only_latest_version_follows_request_in_flight() -> None:
     state = connected()
     assert state.receive(Publish("v2"), 1.0) == []
     assert state.receive(Publish("v3"), 2.0) == []
-    assert state.receive(Answer("c1"), 3.0) == [Send(1, "v3", "c2")]
+    assert state.receive(ApplyResponse("c1"), 3.0) == [Send(1, "v3", "c2")]
     assert state.confirmed == "v1"
 
 
@@ -118,7 +118,7 @@ def test_rejected_version_is_retried_with_back_off() -> None:
     state = connected()
     now, pauses = 0.0, []
     for number in range(1, 10):
-        assert state.receive(Answer(f"c{number}", "no such directive"), now) == []
+        assert state.receive(ApplyResponse(f"c{number}", "no such directive"), now) == []
         wake = state.wake_at
         assert wake is not None
         assert state.receive(Elapsed(), wake - 0.01) == []
@@ -132,14 +132,14 @@ def test_rejected_version_is_retried_with_back_off() -> None:
 
 def test_error_is_truncated_when_too_long() -> None:
     state = connected()
-    state.receive(Answer("c1", "no such directive" + " " * 4_000_000), 0.0)
+    state.receive(ApplyResponse("c1", "no such directive" + " " * 4_000_000), 0.0)
     assert state.error.startswith("no such directive")
     assert len(state.error) == ERROR_MAX
 
 
 def test_newer_version_is_sent_without_back_off() -> None:
     state = connected()
-    state.receive(Answer("c1", "bad"), 0.0)
+    state.receive(ApplyResponse("c1", "bad"), 0.0)
     assert state.receive(Publish("v2"), 0.1) == [Send(1, "v2", "c2")]
     assert state.error == ""
 
@@ -156,7 +156,7 @@ def test_fetching_extends_deadline_up_to_a_limit() -> None:
     state = connected()
     moments = [50.0, 100.0, 150.0, 200.0, 250.0, 299.0]
     for now in moments:
-        assert state.receive(Fetching(), now) == []
+        assert state.receive(FileFetched(), now) == []
         assert state.receive(Elapsed(), now) == []
         assert state.wake_at == min(now + DEADLINE, MAX_MISSED_DEADLINES * DEADLINE)
     assert state.error == ""
@@ -170,7 +170,7 @@ def test_stream_is_ended_after_unanswered_requests() -> None:
         now = state.wake_at or 0.0
         assert state.receive(Elapsed(), now) == []
         # Neither answers to something else nor newer versions make up for it.
-        assert state.receive(Answer("made up"), now) == []
+        assert state.receive(ApplyResponse("made up"), now) == []
         (sent,) = state.receive(Publish(f"v-{now}"), now)
         assert isinstance(sent, Send)
     assert state.receive(Elapsed(), state.wake_at or 0.0) == [End(1)]
@@ -181,7 +181,7 @@ def test_stream_is_kept_when_responses_are_late() -> None:
     for number in range(3 * MAX_UNANSWERED_REQUESTS):
         now = state.wake_at or 0.0
         assert state.receive(Elapsed(), now) == []
-        state.receive(Answer(f"c{number + 1}"), now)
+        state.receive(ApplyResponse(f"c{number + 1}"), now)
         state.receive(Publish(f"v-{number}"), now)
     assert state.generation == 1
 
@@ -189,7 +189,7 @@ def test_stream_is_kept_when_responses_are_late() -> None:
 def test_response_is_accepted_after_deadline() -> None:
     state = connected()
     state.receive(Elapsed(), DEADLINE)
-    assert state.receive(Answer("c1"), DEADLINE + 0.5) == []
+    assert state.receive(ApplyResponse("c1"), DEADLINE + 0.5) == []
     assert (state.confirmed, state.error, state.wake_at) == ("v1", "", None)
 
 
@@ -197,15 +197,15 @@ def test_response_is_accepted_on_later_stream() -> None:
     state = connected()
     state.receive(StreamClosed(1), 1.0)
     state.receive(StreamOpen(2), 2.0)
-    assert state.receive(Answer("c1"), 3.0) == []
+    assert state.receive(ApplyResponse("c1"), 3.0) == []
     assert state.confirmed == "v1"
     assert state.in_flight is None
 
 
 def test_response_without_request_is_ignored() -> None:
     state = connected()
-    assert state.receive(Answer("c99"), 1.0) == []
-    assert state.receive(Answer("c99", "bad"), 1.0) == []
+    assert state.receive(ApplyResponse("c99"), 1.0) == []
+    assert state.receive(ApplyResponse("c99", "bad"), 1.0) == []
     assert (state.confirmed, state.error) == ("", "")
 
 
@@ -218,16 +218,16 @@ def test_late_end_of_old_stream_keeps_new_stream() -> None:
 
 def test_request_is_sent_when_new_process_uses_open_stream() -> None:
     state = connected()
-    state.receive(Answer("c1"), 1.0)
+    state.receive(ApplyResponse("c1"), 1.0)
     assert state.receive(Restarted(ABOUT), 2.0) == [Send(1, "v1", "c2")]
     assert state.confirmed == ""
     assert state.receive(Restarted(ABOUT), 3.0) == []
     assert state.sent_version == "v1"
 
 
-@pytest.mark.parametrize("event", [Reconnect, Restarted])
+@pytest.mark.parametrize("event", [Reconnected, Restarted])
 def test_features_are_replaced_when_process_restarts(
-    event: type[Reconnect] | type[Restarted],
+    event: type[Reconnected] | type[Restarted],
 ) -> None:
     state = connected()
     state.receive(Register("", ""), 1.0)
@@ -242,7 +242,7 @@ def test_response_to_previous_process_is_ignored_after_restart() -> None:
     assert state.receive(StreamOpen(2), 2.0) == [Send(2, "v1", "c2")]
     state.receive(Restarted(ABOUT), 3.0)
     assert (state.pending_version("c1"), state.pending_version("c2")) == ("", "v1")
-    state.receive(Answer("c1"), 4.0)
+    state.receive(ApplyResponse("c1"), 4.0)
     assert state.confirmed == ""
 
 
@@ -252,14 +252,14 @@ def test_pending_version_is_known_until_response() -> None:
     state.receive(StreamClosed(1), 1.0)
     assert state.pending_version("c1") == "v1"
     state.receive(StreamOpen(2), 2.0)
-    state.receive(Answer("c2"), 3.0)
+    state.receive(ApplyResponse("c2"), 3.0)
     assert state.pending_version("c2") == ""
 
 
 def test_nothing_is_sent_after_withdrawal() -> None:
     state = connected()
     state.receive(Publish(""), 1.0)
-    assert state.receive(Answer("c1", "bad"), 2.0) == []
+    assert state.receive(ApplyResponse("c1", "bad"), 2.0) == []
     assert state.wake_at is None
 
 
@@ -271,68 +271,68 @@ V3 = Publish("v3", lambda: SeparateEndpoints("f2", (("a", "a1"),)))
 def apart(version: Publish = V1) -> Session:
     """Return the session of an instance that has the files of ``version`` and no servers yet."""
     state = session()
-    for event in (version, Reconnect(PLUS), StreamOpen(1)):
+    for event in (version, Reconnected(PLUS), StreamOpen(1)):
         state.receive(event, 0.0)
-    assert state.receive(Answer("c1"), 0.0) == [Send(1, version.version, "c2", "a")]
+    assert state.receive(ApplyResponse("c1"), 0.0) == [Send(1, version.version, "c2", "a")]
     return state
 
 
 def test_servers_are_sent_one_upstream_at_a_time_after_files() -> None:
     state = apart()
-    assert state.receive(Answer("c2"), 1.0) == [Send(1, "v1", "c3", "b")]
+    assert state.receive(ApplyResponse("c2"), 1.0) == [Send(1, "v1", "c3", "b")]
     assert state.confirmed == ""
-    assert state.receive(Answer("c3"), 1.0) == []
+    assert state.receive(ApplyResponse("c3"), 1.0) == []
     assert (state.confirmed, state.sent_version, state.wake_at) == ("v1", "v1", None)
 
 
 def test_only_changed_upstreams_are_sent_when_files_are_equal() -> None:
     state = apart()
     for correlation in ("c2", "c3"):
-        state.receive(Answer(correlation), 1.0)
+        state.receive(ApplyResponse(correlation), 1.0)
     assert state.receive(V2, 2.0) == [Send(1, "v2", "c4", "b")]
     assert state.receive(V1, 3.0) == []
     # What was on its way to the other version came between.
-    assert state.receive(Answer("c4"), 4.0) == [Send(1, "v1", "c5", "b")]
+    assert state.receive(ApplyResponse("c4"), 4.0) == [Send(1, "v1", "c5", "b")]
     assert state.confirmed == ""
-    state.receive(Answer("c5"), 5.0)
+    state.receive(ApplyResponse("c5"), 5.0)
     assert state.confirmed == "v1"
 
 
 def test_all_upstreams_are_sent_after_new_files() -> None:
     state = apart()
     for correlation in ("c2", "c3"):
-        state.receive(Answer(correlation), 1.0)
+        state.receive(ApplyResponse(correlation), 1.0)
     assert state.receive(V3, 2.0) == [Send(1, "v3", "c4", "")]
-    assert state.receive(Answer("c4"), 3.0) == [Send(1, "v3", "c5", "a")]
-    state.receive(Answer("c5"), 4.0)
+    assert state.receive(ApplyResponse("c4"), 3.0) == [Send(1, "v3", "c5", "a")]
+    state.receive(ApplyResponse("c5"), 4.0)
     assert state.confirmed == "v3"
 
 
 def test_rejected_upstream_does_not_block_others() -> None:
     state = apart()
-    assert state.receive(Answer("c2", "no such upstream"), 1.0) == [Send(1, "v1", "c3", "b")]
-    assert state.receive(Answer("c3"), 1.5) == []
+    assert state.receive(ApplyResponse("c2", "no such upstream"), 1.0) == [Send(1, "v1", "c3", "b")]
+    assert state.receive(ApplyResponse("c3"), 1.5) == []
     assert (state.confirmed, state.error) == ("", "upstream a: no such upstream")
     assert state.wake_at == 2.0
     assert state.receive(Elapsed(), 2.0) == [Send(1, "v1", "c4", "a")]
-    state.receive(Answer("c4", "still not"), 2.0)
+    state.receive(ApplyResponse("c4", "still not"), 2.0)
     assert state.wake_at == 4.0
     state.receive(Elapsed(), 4.0)
-    state.receive(Answer("c5"), 4.0)
+    state.receive(ApplyResponse("c5"), 4.0)
     assert (state.confirmed, state.error) == ("v1", "")
 
 
 def test_servers_are_not_sent_after_rejected_files() -> None:
     state = session()
-    for event in (V1, Reconnect(PLUS), StreamOpen(1)):
+    for event in (V1, Reconnected(PLUS), StreamOpen(1)):
         state.receive(event, 0.0)
-    assert state.receive(Answer("c1", "no such directive"), 0.0) == []
+    assert state.receive(ApplyResponse("c1", "no such directive"), 0.0) == []
     assert state.receive(Elapsed(), 1.0) == [Send(1, "v1", "c2", "")]
 
 
 def test_servers_are_sent_when_files_are_reported() -> None:
     state = session()
-    for event in (V1, Reconnect(PLUS), HasVersion("f1")):
+    for event in (V1, Reconnected(PLUS), HasVersion("f1")):
         state.receive(event, 0.0)
     assert state.receive(StreamOpen(1), 0.0) == [Send(1, "v1", "c1", "a")]
 
@@ -340,9 +340,9 @@ def test_servers_are_sent_when_files_are_reported() -> None:
 def test_all_servers_are_sent_on_new_connection() -> None:
     state = apart()
     for correlation in ("c2", "c3"):
-        state.receive(Answer(correlation), 1.0)
+        state.receive(ApplyResponse(correlation), 1.0)
     state.receive(StreamClosed(1), 2.0)
-    for event in (Reconnect(PLUS), HasVersion("f1")):
+    for event in (Reconnected(PLUS), HasVersion("f1")):
         state.receive(event, 3.0)
     assert state.receive(StreamOpen(2), 3.0) == [Send(2, "v1", "c4", "a")]
     assert state.confirmed == ""
@@ -360,9 +360,9 @@ def test_all_servers_are_sent_on_new_connection() -> None:
 def test_endpoints_are_sent_as_files_without_api_actions(about: Register) -> None:
     state = session()
     state.receive(V1, 0.0)
-    state.receive(Reconnect(about), 0.0)
+    state.receive(Reconnected(about), 0.0)
     assert state.receive(StreamOpen(1), 0.0) == [Send(1, "v1", "c1", "")]
-    assert state.receive(Answer("c1"), 0.0) == []
+    assert state.receive(ApplyResponse("c1"), 0.0) == []
     assert state.confirmed == "v1"
 
 
@@ -377,13 +377,13 @@ def test_unmanaged_files_are_remembered_up_to_a_limit() -> None:
 
 def test_attempt_is_incremented_by_each_failed_file_request() -> None:
     state = connected()
-    state.receive(Answer("c1"), 0.0)
+    state.receive(ApplyResponse("c1"), 0.0)
     assert state.attempt == 0
     state.receive(Publish("v2"), 1.0)
     state.receive(StreamClosed(1), 2.0)
     assert state.attempt == 1
     state.receive(StreamOpen(2), 3.0)
-    state.receive(Answer("c3", "no"), 4.0)
+    state.receive(ApplyResponse("c3", "no"), 4.0)
     assert state.attempt == 2
     state.receive(Elapsed(), 4.0 + DEADLINE)
     state.receive(Elapsed(), 5.0 + 2 * DEADLINE)
@@ -396,14 +396,16 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.sampled_from([Publish(""), Publish("v4"), V1, V2, V3]),
     st.builds(Register, st.sampled_from(["", "id"]), st.just("p")),
     ABOUTS,
-    st.builds(Reconnect, ABOUTS),
+    st.builds(Reconnected, ABOUTS),
     st.builds(Health, st.sampled_from(["", "dead"])),
     st.just(HasFiles(("/mime.types",))),
     st.builds(Restarted, ABOUTS),
     st.builds(HasVersion, st.sampled_from(["", "v1", "v2", "f1", "f2"])),
     st.builds(StreamOpen, st.integers(1, 5)),
     st.builds(StreamClosed, st.integers(1, 5)),
-    st.builds(Answer, st.sampled_from([f"c{n}" for n in range(1, 8)]), st.sampled_from(["", "x"])),
+    st.builds(
+        ApplyResponse, st.sampled_from([f"c{n}" for n in range(1, 8)]), st.sampled_from(["", "x"])
+    ),
     st.just(Elapsed()),
 )
 
@@ -426,9 +428,9 @@ def test_invariants_hold_for_any_history(history: list[tuple[Event, float]]) -> 
         assert len(sends) <= 1
         if sends and busy is not None:
             assert state.in_flight is not busy
-        assert not (state.trouble and (sends or state.confirmed))
+        assert not (state.problem and (sends or state.confirmed))
         if state.generation and state.desired and state.confirmed != state.desired:
-            assert state.wake_at is not None or not state.about.nginx_id or state.trouble
+            assert state.wake_at is not None or not state.about.nginx_id or state.problem
     _converges(state, now)
 
 
@@ -441,7 +443,7 @@ def _converges(state: Session, now: float) -> None:
     for _ in range(8):
         request = state.in_flight
         if request is not None:
-            state.receive(Answer(request.correlation), now)
+            state.receive(ApplyResponse(request.correlation), now)
     assert state.confirmed == "last"
     assert state.wake_at is None
 
@@ -480,12 +482,12 @@ def test_version_is_confirmed_only_with_files_and_servers(
             if asked is not None:
                 carry_out(asked)
             stream += 1
-            events = [StreamClosed(stream - 1), Reconnect(PLUS), StreamOpen(stream)]
+            events = [StreamClosed(stream - 1), Reconnected(PLUS), StreamOpen(stream)]
             asked = None
         elif asked is not None:
             if step == "done":
                 carry_out(asked)
-            events = [Answer(asked.correlation, "" if step == "done" else "no")]
+            events = [ApplyResponse(asked.correlation, "" if step == "done" else "no")]
             asked = None
         for event in events:
             for effect in state.receive(event, now):

@@ -89,7 +89,7 @@ async def test_an_overview_of_another_gateway_is_denied(
             await agent.overview(THEIRS.version)
         with refused(grpc.StatusCode.NOT_FOUND, "configuration version not found"):
             await agent.overview("unheard of")
-        # What was its own until now is not another's property, whoever else has it.
+        # An agent may fetch its former files, even when another Gateway has the same content.
         control_plane.server.publish(OTHER, OURS)
         control_plane.server.publish(GATEWAY, THEIRS)
         with refused(grpc.StatusCode.NOT_FOUND, "configuration version not found"):

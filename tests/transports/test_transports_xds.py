@@ -42,14 +42,14 @@ REASONS: dict[Callable[..., Resource], str] = {
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
-    made = EnvoyControlPlane(tmp_path)
-    await made.start()
-    yield made
-    await made.server.stop(0.1)
+    control_plane = EnvoyControlPlane(tmp_path)
+    await control_plane.start()
+    yield control_plane
+    await control_plane.server.stop(0.1)
 
 
 @pytest.mark.parametrize("delta", [True, False])
-async def test_what_is_published_is_served_when_it_is_confirmed(
+async def test_published_resources_are_served_once_confirmed(
     plane: EnvoyControlPlane, tmp_path: Path, delta: bool
 ) -> None:
     port = free_port()
@@ -76,7 +76,7 @@ async def test_what_is_published_is_served_when_it_is_confirmed(
 
 @pytest.mark.parametrize("delta", [True, False])
 @pytest.mark.parametrize("make", [bad_cluster, invalid_cluster])
-async def test_what_is_refused_is_named_and_all_else_is_served(
+async def test_rejected_resource_is_reported_and_others_are_served(
     plane: EnvoyControlPlane, tmp_path: Path, delta: bool, make: Callable[..., Resource]
 ) -> None:
     port = free_port()
@@ -151,7 +151,7 @@ async def test_a_bad_token_gets_nothing(plane: EnvoyControlPlane, tmp_path: Path
         assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_one_that_does_not_listen_delays_nobody(
+async def test_client_that_does_not_read_delays_no_other_client(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -170,11 +170,11 @@ async def test_one_that_does_not_listen_delays_nobody(
 
 
 def confirmed(report: DataPlaneReport, instance: str) -> bool:
-    found = {each.instance: each.confirmed for each in report.instances}
-    return found.get(instance) == report.desired
+    result = {each.instance: each.confirmed for each in report.instances}
+    return result.get(instance) == report.desired
 
 
-async def test_who_comes_back_takes_the_place_of_its_former_stream(
+async def test_reconnected_client_replaces_its_former_stream(
     plane: EnvoyControlPlane,
 ) -> None:
     async with channel(plane) as opened:
@@ -190,7 +190,7 @@ async def test_who_comes_back_takes_the_place_of_its_former_stream(
         assert len(plane.report().instances) == 1
 
 
-async def test_what_is_withdrawn_stays_as_it_is(plane: EnvoyControlPlane, tmp_path: Path) -> None:
+async def test_withdrawn_resources_stay_in_envoy(plane: EnvoyControlPlane, tmp_path: Path) -> None:
     port = free_port()
     async with backend("one") as one, direct_envoy(tmp_path / "e", plane):
         await plane.served(website(port, one))

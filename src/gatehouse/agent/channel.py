@@ -49,6 +49,13 @@ class Token:
         return self._text
 
 
+def configured_token(options: Options) -> Token | None:
+    """Return the token of the options, or None if they have none."""
+    if options.token_path is None and not options.token:
+        return None
+    return Token(options.token_path, options.token)
+
+
 def _credentials(options: Options) -> grpc.ChannelCredentials:
     """Return TLS credentials from the CA, key and certificate files. Raises OSError."""
     ca = options.ca or system_trust.bundle()

@@ -64,7 +64,7 @@ class ErrorLog:
             await asyncio.sleep(1.0)
             lines, position = self.lines(position)
             for line in lines[-100:]:
-                (log.error if severe(line) else log.warning)(
+                (log.error if is_severe(line) else log.warning)(
                     f"{source} message", text=message(line)
                 )
             if len(lines) > 100:
@@ -73,12 +73,12 @@ class ErrorLog:
                 position = 0
 
 
-def emergencies(lines: list[str]) -> list[str]:
+def emergency_messages(lines: list[str]) -> list[str]:
     """Return the `[emerg]` messages, which report a failed operation of NGINX, without prefix."""
     return [message(line) for line in lines if "[emerg]" in line]
 
 
-def severe(line: str) -> bool:
+def is_severe(line: str) -> bool:
     """Return whether a line is more severe than an error."""
     return _SEVERE.search(line) is not None
 

@@ -20,7 +20,7 @@ from gatehouse.runtime.health_minimal import HealthServer
 log = structlog.get_logger("gatehouse.agent")
 
 
-class Supervisor(Protocol):
+class ProxySupervisor(Protocol):
     """Keeps one proxy running."""
 
     error_log: ErrorLog
@@ -66,7 +66,7 @@ async def run_until_stopped(
 def start_supervision(
     group: asyncio.TaskGroup,
     proxy: str,
-    supervisor: Supervisor,
+    supervisor: ProxySupervisor,
     processes: Sequence[SidecarProcess],
 ) -> None:
     """Start tasks in `group` that keep the proxy and its sidecars running and forward their logs.

@@ -69,7 +69,7 @@ class OptionsError(ValueError):
 
 
 class ProxyMissingError(RuntimeError):
-    """No usable NGINX or Envoy was found. The message names what was searched."""
+    """No usable NGINX or Envoy was found. The message names the searched paths."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = ""
     """One of debug, info, warning, error. Empty: not set."""
     log_format: str = ""
-    """json or console. Empty: not set."""
+    """One of auto, text, json, console. Empty: not set."""
     allowed_directories: tuple[str, ...] = (CONFIG_DIR,)
     """Directories for files, as the control plane names them. Files elsewhere are rejected."""
     treat_warnings_as_errors: bool = False
@@ -250,13 +250,15 @@ def _checked(options: Options) -> Options:
             f"log.level: {options.log_level!r} must be debug, info, warning or error"
         )
     if options.log_format not in ("", "auto", "text", "json", "console"):
-        raise OptionsError(f"gatehouse.log_format: {options.log_format!r} must be text or json")
+        raise OptionsError(
+            f"gatehouse.log_format: {options.log_format!r} must be auto, text, json or console"
+        )
     for directory in options.allowed_directories:
         if not directory.startswith("/") or directory == "/" or ".." in directory.split("/"):
             raise OptionsError(
                 f"allowed_directories: {directory!r} must be an absolute path without '..'"
             )
-    for name, path in (("root", options.root), ("run_dir", options.run_dir)):
+    for name, path in (("state_dir", options.root), ("run_dir", options.run_dir)):
         if any(character in str(path) for character in "\"\\$'\r\n;{}"):
             raise OptionsError(
                 f"gatehouse.{name}: {path} must not have characters that are special to NGINX"

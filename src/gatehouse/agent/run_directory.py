@@ -13,7 +13,7 @@ _SOCKET_NAME_MAX = 40
 """Bytes reserved for the names of sockets, of the agent and in file sets."""
 
 
-def short(path: Path) -> Path:
+def short_path(path: Path) -> Path:
     """Return `path`, or a short substitute if `path` is too long for sockets.
 
     The substitute depends on the path alone, so a restarted agent finds it again.

@@ -190,7 +190,7 @@ class SidecarProcess:
             async with asyncio.timeout(CONTROL_TIMEOUT_SECONDS):
                 while True:
                     try:
-                        error = await control.ask(self._directory, self._configurations)
+                        error = await control.send_request(self._directory, self._configurations)
                     except (OSError, EOFError):
                         if not self._configurations:
                             return

@@ -18,7 +18,6 @@ from gatehouse.apiserver.admission_policies.enforcement import Policies
 from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.controllers import bootstrap, custom_resources, initial_phase, rbac
 from gatehouse.apiserver.controllers.context import Context
-from gatehouse.apiserver.controllers.deployments import Deployments
 from gatehouse.apiserver.controllers.endpoint_slices import EndpointSliceController
 from gatehouse.apiserver.controllers.garbage_collector import GarbageCollector
 from gatehouse.apiserver.controllers.leader_election import LeaderElector
@@ -34,7 +33,7 @@ from gatehouse.apiserver.http.pod_logs import Find, PodLogs
 from gatehouse.apiserver.http.resources import Resources
 from gatehouse.apiserver.identity import static_tokens
 from gatehouse.apiserver.identity.authentication import Authenticator
-from gatehouse.apiserver.identity.service_account_tokens import Tokens
+from gatehouse.apiserver.identity.service_account_tokens import ServiceAccountTokens
 from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.deletion import Deletion
@@ -86,8 +85,8 @@ class Server:
         admission = Admission(registry, store)
         authorizer = Authorizer()
         custom_resources.serve(store, registry, admission)
-        rbac.follow(store, authorizer, admission)
-        data_planes.follow(authorizer, admission)
+        rbac.register_authorizer(store, authorizer, admission)
+        data_planes.register_check(authorizer, admission)
         initial_phase.begin(admission)
         admission.policy = Policies(store, registry).validate
         ServiceIPAllocator(store, admission, ipaddress.ip_network(options.service_cidr))
@@ -95,7 +94,7 @@ class Server:
         self.context = Context(store, registry, verbs, deletion)
         self.keys = Keys()
         bootstrap.follow_keys(self.context, self.keys)
-        tokens = Tokens(self.keys, store)
+        tokens = ServiceAccountTokens(self.keys, store)
         tokens_by_secret = static_tokens.load(options.token_file) if options.token_file else {}
         self._started = False
         self._work_queues = self._controllers()
@@ -131,7 +130,6 @@ class Server:
             custom_resources.Cleanup(context).queue,
             rbac.Aggregation(context).queue,
             EndpointSliceController(context).queue,
-            Deployments(context).queue,
         ]
 
     async def bootstrap(self) -> None:

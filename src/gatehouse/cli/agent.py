@@ -46,7 +46,7 @@ def agent_command(context: click.Context, /, config: Path | None, **flags: str |
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await _main_of(options.proxy)(options, await run.either(stop, leave))
+        await _main_of(options.proxy)(options, await run.any_event(stop, leave))
 
     run.run(part, expected=(ProxyMissingError,))
 

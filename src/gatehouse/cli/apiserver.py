@@ -168,7 +168,7 @@ def apiserver(
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await main.run(options, await run.either(stop, leave))
+        await main.run(options, await run.any_event(stop, leave))
 
     run.run(part, expected=EXPECTED)
 

@@ -198,7 +198,7 @@ def controller_command(image: str, envoy_image: str, **given: Any) -> None:
     options = controller_options.Options(**given, images={"nginx": image, "envoy": envoy_image})
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await controller.run(options, await run.either(stop, leave))
+        await controller.run(options, await run.any_event(stop, leave))
 
     run.run(part, expected=(ConfigError, LeadershipLostError))
 

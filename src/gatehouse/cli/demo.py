@@ -51,7 +51,7 @@ def demo(once: bool, state_dir: Path | None, address_pool: str, examples: Path) 
     result: list[bool] = []
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        ended = await run.either(stop, leave)
+        ended = await run.any_event(stop, leave)
         result.append(await demo_scenario.run(directory, address_pool, examples, once, ended))
 
     try:

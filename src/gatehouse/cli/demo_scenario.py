@@ -55,8 +55,8 @@ class Expectation(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What came back."""
+class DemoResponse(msgspec.Struct, frozen=True):
+    """Response to a request of the demo."""
 
     status: int
     backend: str
@@ -135,7 +135,7 @@ async def _show(
     if stop.is_set():
         return False
     right = await _requests(address, state)
-    _tell(state, address)
+    _print_addresses(state, address)
     if not once:
         console.print("Serving. Ctrl-C ends it.")
         await stop.wait()
@@ -166,7 +166,7 @@ def _manifests(examples: Path) -> list[dict[str, Any]]:
 
 
 def _backends(manifests: list[dict[str, Any]]) -> dict[tuple[str, int], str]:
-    """Give the endpoints that the example's EndpointSlices promise."""
+    """Return the endpoints in the example's EndpointSlices, with the names of their Services."""
     return {
         (address, port["port"]): manifest["metadata"]["labels"]["kubernetes.io/service-name"]
         for manifest in manifests
@@ -252,7 +252,7 @@ async def _until_programmed(
 
 
 def _missing(current: dict[str, Any]) -> str:
-    """Give the condition that an object still lacks; empty if none."""
+    """Return the condition that an object still lacks; empty if none."""
     status = current.get("status") or {}
     if current["kind"] == "HTTPRoute":
         parents = status.get("parents") or [{}]
@@ -299,7 +299,7 @@ async def _session(address: str, state: State) -> AsyncIterator[aiohttp.ClientSe
         yield session
 
 
-async def _send(session: aiohttp.ClientSession, expectation: Expectation) -> Answer:
+async def _send(session: aiohttp.ClientSession, expectation: Expectation) -> DemoResponse:
     started = time.perf_counter()
     async with session.request(
         expectation.method,
@@ -308,7 +308,7 @@ async def _send(session: aiohttp.ClientSession, expectation: Expectation) -> Ans
         allow_redirects=False,
     ) as response:
         await response.read()
-        return Answer(
+        return DemoResponse(
             status=response.status,
             backend=response.headers.get("X-Backend", ""),
             location=response.headers.get("Location", ""),
@@ -366,7 +366,7 @@ async def _split(session: aiohttp.ClientSession) -> tuple[Counter[str], float, b
     return shares, mean, sound and sum(shares.values()) == SPLIT
 
 
-def _tell(state: State, address: str) -> None:
+def _print_addresses(state: State, address: str) -> None:
     lines = (
         f"Gateway cafe/cafe     {address} (HTTP {HTTP}, HTTPS {HTTPS})",
         f"kubeconfig            {state.kubeconfig}",

@@ -8,15 +8,20 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 from google.protobuf import any_pb2, json_format, symbol_database
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from udpa.annotations import sensitive_pb2
 
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import REMOVE_ORDER, SIDECAR_CONFIG, Resource
+
+if TYPE_CHECKING:
+    # The import is slow, and only `dump` needs it.
+    from envoy.config.core.v3 import base_pb2
 
 REDACTED = "[redacted]"
 
@@ -68,11 +73,11 @@ def dump(resources: list[Resource]) -> str:
     last = len(types)
     for each in sorted(resources, key=lambda one: (types.get(one.type_url, last), one.key)):
         short = each.type_url.rpartition(".")[2] if each.type_url != SIDECAR_CONFIG else "Companion"
-        by_type.setdefault(short, {})[each.name] = _shown(each)
+        by_type.setdefault(short, {})[each.name] = _to_object(each)
     return yaml.dump(by_type, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
 
 
-def _shown(resource: Resource) -> Object:
+def _to_object(resource: Resource) -> Object:
     if resource.type_url == SIDECAR_CONFIG:
         return _files(resource)
     packed = any_pb2.Any(type_url=resource.type_url, value=resource.body)
@@ -93,7 +98,7 @@ def _files(resource: Resource) -> Object:
     return {"files": {path: f"{REDACTED} ({len(body)} bytes)" for path, body in found.items()}}
 
 
-def _unpacked(packed: any_pb2.Any) -> Any:
+def _unpacked(packed: any_pb2.Any) -> Message | None:
     """Return a packed message, or None if its type is unknown or its bytes are malformed."""
     try:
         made = symbol_database.Default().GetSymbol(packed.type_url.rpartition("/")[2])()
@@ -103,16 +108,16 @@ def _unpacked(packed: any_pb2.Any) -> Any:
     return made
 
 
-def _redact(message: Any) -> None:
+def _redact(message: Message) -> None:
     """Redact key material in a message and in the messages packed in it."""
     kind = message.DESCRIPTOR.full_name
-    if kind == "google.protobuf.Any":
+    if isinstance(message, any_pb2.Any):
         _redact_packed(message)
         return
-    if kind == _HEADER and message.key.lower() in _SECRET_HEADERS:
-        message.value, message.raw_value = REDACTED, b""
+    if kind == _HEADER:
+        _redact_header(cast("base_pb2.HeaderValue", message))
     if kind == _SOURCE:
-        _readable(message)
+        _readable(cast("base_pb2.DataSource", message))
     for field, value in message.ListFields():
         if _is_secret(field):
             message.ClearField(field.name)
@@ -120,6 +125,11 @@ def _redact(message: Any) -> None:
             continue
         for each in _messages(field, value):
             _redact(each)
+
+
+def _redact_header(header: base_pb2.HeaderValue) -> None:
+    if header.key.lower() in _SECRET_HEADERS:
+        header.value, header.raw_value = REDACTED, b""
 
 
 def _redact_packed(packed: any_pb2.Any) -> None:
@@ -132,12 +142,14 @@ def _redact_packed(packed: any_pb2.Any) -> None:
     packed.value = inner.SerializeToString(deterministic=True)
 
 
-def _is_secret(field: Any) -> bool:
-    marked: bool = field.GetOptions().Extensions[sensitive_pb2.sensitive]
+def _is_secret(field: FieldDescriptor) -> bool:
+    # Its stub lacks the type of messages that it extends.
+    extension: Any = sensitive_pb2.sensitive
+    marked: bool = field.GetOptions().Extensions[extension]
     return marked or field.full_name in _SECRET_FIELDS
 
 
-def _mark(message: Any, field: Any) -> None:
+def _mark(message: Message, field: FieldDescriptor) -> None:
     """Mark a field as redacted if its type can hold text."""
     kind = field.message_type.full_name if field.message_type is not None else ""
     if kind == _SOURCE and not field.is_repeated:
@@ -148,14 +160,14 @@ def _mark(message: Any, field: Any) -> None:
         setattr(message, field.name, REDACTED)
 
 
-def _readable(source: Any) -> None:
+def _readable(source: base_pb2.DataSource) -> None:
     """Convert inline bytes that are text, such as a certificate, to text."""
     if source.WhichOneof("specifier") == "inline_bytes":
         with contextlib.suppress(UnicodeDecodeError):
             source.inline_string = source.inline_bytes.decode()
 
 
-def _messages(field: Any, value: Any) -> Iterator[Any]:
+def _messages(field: FieldDescriptor, value: Any) -> Iterator[Message]:
     """Yield the messages in a field."""
     if field.message_type is None:
         return

@@ -12,16 +12,6 @@ from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.cli.errors import CLIError
 
 
-def pod_network(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Validate the CIDR of Pods. Raises BadParameter."""
-    network = _network(value)
-    if network.is_loopback or network.num_addresses < 4:
-        raise click.BadParameter(
-            f"{value}: must have at least 4 addresses and must not be loopback"
-        )
-    return value
-
-
 def address_pool(_: click.Context, __: click.Parameter, value: str) -> str:
     """Validate the CIDR of Gateway addresses. Raises BadParameter."""
     pool = _network(value)

@@ -142,7 +142,7 @@ def run(**given: Any) -> None:
     options = _read(**given)
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await main.run(options, await running.either(stop, leave))
+        await main.run(options, await running.any_event(stop, leave))
 
     running.run(part, expected=(OptionsError, CommandError))
 

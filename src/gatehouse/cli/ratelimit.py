@@ -109,7 +109,7 @@ def ratelimit(
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await main.run(options, await run.either(stop, leave))
+        await main.run(options, await run.any_event(stop, leave))
 
     run.run(part, expected=(main.AddressError, ssl.SSLError, ValueError))
 

@@ -45,7 +45,7 @@ async def _run(part: Part) -> None:
     await part(stop, leave)
 
 
-async def either(stop: asyncio.Event, leave: asyncio.Event) -> asyncio.Event:
+async def any_event(stop: asyncio.Event, leave: asyncio.Event) -> asyncio.Event:
     """Return an event that is set as soon as `stop` or `leave` is set."""
     both = asyncio.Event()
 

@@ -130,7 +130,7 @@ def _gateways(gateways: list[Object]) -> Table:
                 listener["name"],
                 f"{listener['port']}/{listener['protocol']}",
                 str(own.get("attachedRoutes", "")),
-                _shown("True" if (said[0], whole[0]) == ("True", "True") else "False"),
+                _format_value("True" if (said[0], whole[0]) == ("True", "True") else "False"),
                 message,
             )
     return table
@@ -152,8 +152,8 @@ def _routes(routes: list[Object]) -> Table:
                 _name(route),
                 hostnames,
                 "/".join(filter(None, (reference.get("name"), reference.get("sectionName")))),
-                _shown(accepted[0]),
-                _shown(resolved[0]),
+                _format_value(accepted[0]),
+                _format_value(resolved[0]),
                 message,
             )
     return table
@@ -169,7 +169,7 @@ def _pods(planes: list[Object]) -> Table:
             _name(pod),
             found.get("podIP", ""),
             found.get("phase", ""),
-            _shown(_condition(found.get("conditions"), "Ready")[0]),
+            _format_value(_condition(found.get("conditions"), "Ready")[0]),
             str(container.get("restartCount", 0)),
             waiting.get("message", ""),
         )
@@ -181,7 +181,7 @@ def _condition(conditions: list[Object] | None, kind: str) -> tuple[str, str]:
     return (found["status"], found.get("message", "")) if found else ("Unknown", "no status yet")
 
 
-def _shown(value: str) -> str:
+def _format_value(value: str) -> str:
     colour = COLOURS.get(value, "yellow")
     return f"[{colour}]{value}"
 
@@ -213,7 +213,7 @@ def config(gateway: str, state_dir: Path | None) -> None:
     except (kube.ApiError, ConfigError) as error:
         raise CLIError(str(error)) from error
     if not planes:
-        raise CLIError(f"Gateway {gateway} has no data plane: {_why_none(found)}")
+        raise CLIError(f"Gateway {gateway} has no data plane: {_missing_data_plane_reason(found)}")
     for pod in planes:
         data = pods.directory(state.node, namespace, pod) / "volumes" / "data"
         if (data / "current").is_dir():
@@ -237,7 +237,7 @@ async def _data_planes(kubeconfig: Path, namespace: str, name: str) -> tuple[Obj
     return gateway, [pod["metadata"]["name"] for pod in found.items]
 
 
-def _why_none(gateway: Object) -> str:
+def _missing_data_plane_reason(gateway: Object) -> str:
     """Return why a Gateway has no data plane, from its status if it has one."""
     conditions = (gateway.get("status") or {}).get("conditions")
     for kind in ("Accepted", "Programmed"):

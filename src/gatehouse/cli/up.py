@@ -77,16 +77,6 @@ PATH = click.Path(path_type=Path)
     help="Path of the keys that encrypt Secrets at rest. Default: not encrypted.",
 )
 @click.option(
-    "--images", type=PATH, default=None, help="Path of the YAML file that maps images to commands."
-)
-@click.option(
-    "--pod-network",
-    default="10.244.0.0/16",
-    show_default=True,
-    callback=local_options.pod_network,
-    help="CIDR of Pods.",
-)
-@click.option(
     "--log-level",
     type=click.Choice(logs.LEVELS),
     default=None,
@@ -105,6 +95,9 @@ def up(
 ) -> None:
     """Run everything on this machine: API server, controller and data planes.
 
+    Backends are processes that you start. Services lead to them by EndpointSlices, as in
+    examples/hello.yaml.
+
     For an upgrade, SIGUSR2 stops all processes but the data planes, which the next `up` adopts.
     """
     parameters = click.get_current_context().find_root().params
@@ -119,7 +112,7 @@ def up(
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        ended, leaving = await run.either(stop, leave), asyncio.Event()
+        ended, leaving = await run.any_event(stop, leave), asyncio.Event()
 
         def leave_data_planes() -> None:
             leaving.set()

@@ -98,9 +98,7 @@ class Loop:
         self._deadlines = Deadlines(compilation.put_input)
         self._rejections = InputSet(compilation.put_input)
         compilation.put_input(outputs.BACK_ENDS, publisher.back_ends)
-        self._quarantines = Quarantines(
-            publisher, compilation.put_input, compilation.spec_of, self._changed, record_rejection
-        )
+        self._quarantines = Quarantines(publisher, compilation, self._changed, record_rejection)
         self._compiled_at = -IDLE_SECONDS
         """End of the last pass on the monotonic clock, in seconds."""
         self.passes = 0

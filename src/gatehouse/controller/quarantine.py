@@ -5,6 +5,7 @@ traces a rejection to the objects that caused it and replaces only these:
 
 - a match of a route is answered with 500, or is not matched if its match itself is rejected;
 - a policy, filter or parameters object is treated as invalid;
+- a certificate is treated as invalid until its content changes;
 - a port that cannot be bound is not listened on.
 
 A changed object is tried again at once. If the error names no object, the quarantine searches: it
@@ -78,15 +79,19 @@ class Quarantine:
         gateway: Key,
         trace: Callable[[ir.Gateway, str], Iterable[Suspect]],
         spec_of: Callable[[Key], Any],
+        reads: Callable[[Key], bool],
     ) -> None:
         """``trace`` returns what an error message is about. ``spec_of`` returns the present spec of
-        an object; None if it does not exist."""
-        self._gateway, self._trace, self._spec_of = gateway, trace, spec_of
+        an object; None if it does not exist. ``reads`` returns whether the last pass read an
+        input."""
+        self._gateway, self._trace, self._spec_of, self._reads = gateway, trace, spec_of, reads
         self._versions: dict[str, _Version] = {}
         self._newest = ""
         self._good: _Version | None = None
         self._routes: dict[Origin, Replacements] = {}
         self._objects: dict[Origin, gateway_api.RejectedObject] = {}
+        self._certificates: dict[str, tuple[Origin, str]] = {}
+        """By name, the origin and the reason."""
         self._ports: dict[int, str] = {}
         self._reasons: dict[Origin, str] = {}
         self._search: _Search | None = None
@@ -105,7 +110,8 @@ class Quarantine:
     def left_out(self) -> tuple[Origin, ...]:
         """Everything that is left out, sorted."""
         ports = [of_port("/".join(self._gateway[1:]), port) for port in self._ports]
-        return tuple(sorted((*self._routes, *self._objects, *ports)))
+        certificates = {origin for origin, _ in self._certificates.values()}
+        return tuple(sorted((*self._routes, *self._objects, *certificates, *ports)))
 
     @property
     def ports(self) -> frozenset[int]:
@@ -124,6 +130,8 @@ class Quarantine:
         }
         for origin, rejected in self._objects.items():
             inputs[gateway_api.rejected_object_key(gateway_api.key_of(origin))] = rejected
+        for name, (_, reason) in self._certificates.items():
+            inputs[gateway_api.rejected_certificate_key(self._gateway, name)] = reason
         if self._ports:
             inputs[gateway_api.rejected_ports_key(self._gateway)] = frozenset(self._ports)
         return inputs
@@ -235,6 +243,10 @@ class Quarantine:
         if origin.port:
             self._ports.setdefault(origin.port, reason)
             return True
+        certificates = [each for each in version.gateway.certificates if each.origin == origin]
+        if certificates:
+            self._certificates |= {each.name: (origin, reason) for each in certificates}
+            return True
         routes = [route for route in _routes(version.gateway) if route.origin == origin]
         if routes:
             return self._replace(origin, routes, reason, drop=suspect.in_match)
@@ -295,7 +307,13 @@ class Quarantine:
                     released.append(route.origin)
         for origin in released:
             self._release(origin)
-        return bool(released)
+        unused = [name for name in self._certificates if not self._is_used(name)]
+        for name in unused:
+            del self._certificates[name]
+        return bool(released or unused)
+
+    def _is_used(self, certificate: str) -> bool:
+        return self._reads(gateway_api.rejected_certificate_key(self._gateway, certificate))
 
     def _start_search(self, version: str, gateway: ir.Gateway, among: Sequence[Origin]) -> bool:
         good = self._good.gateway if self._good is not None else None

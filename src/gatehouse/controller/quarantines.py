@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import structlog
 
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.input_set import InputSet
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantine import Quarantine
@@ -33,17 +33,15 @@ class Quarantines:
     def __init__(
         self,
         publisher: Publisher,
-        put: Callable[[Key, Any], bool],
-        spec_of: Callable[[Key], Any],
+        compilation: Compilation,
         changed: Callable[[], None],
         record: Callable[[Key, str], None],
     ) -> None:
-        """``put`` stores an input. ``spec_of`` returns the spec of an object. ``changed`` is called
-        when an input changed only because time has passed. ``record`` records an Event about a
-        Gateway."""
-        self._publisher, self._spec_of = publisher, spec_of
+        """``changed`` is called when an input changed only because time has passed. ``record``
+        records an Event about a Gateway."""
+        self._publisher, self._compilation = publisher, compilation
         self._changed, self._record = changed, record
-        self._inputs = InputSet(put)
+        self._inputs = InputSet(compilation.put_input)
         self._by_gateway: dict[Key, Quarantine] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
 
@@ -64,9 +62,13 @@ class Quarantines:
             return False
         quarantine = self._by_gateway.get(gateway)
         if quarantine is None:
-            quarantine = Quarantine(gateway, self._publisher.trace, self._spec_of)
+            quarantine = self._new(gateway)
             self._by_gateway[gateway] = quarantine
         return quarantine.published(version, configuration) and self._store(gateway, quarantine)
+
+    def _new(self, gateway: Key) -> Quarantine:
+        compilation = self._compilation
+        return Quarantine(gateway, self._publisher.trace, compilation.spec_of, compilation.reads)
 
     def reported(self, gateway: Key) -> bool:
         """Process the current report of a Gateway. Return whether inputs changed."""
@@ -143,7 +145,7 @@ def _rejections(instance: InstanceReport) -> list[tuple[str, str, tuple[Origin, 
     found: list[tuple[str, str, tuple[Origin, ...]]] = [
         (instance.desired, rejection.reason, rejection.origins)
         for rejection in instance.rejected
-        if all(origin.part for origin in rejection.origins)
+        if all(origin.part or origin.kind == "Secret" for origin in rejection.origins)
     ]
     if instance.rejected_version:
         found.append((instance.rejected_version, instance.rejection, ()))

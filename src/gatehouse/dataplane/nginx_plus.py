@@ -68,12 +68,12 @@ def differing(desired: Server, observed: Server) -> frozenset[str]:
     names = [name for name in _WORDS if getattr(desired, name) != getattr(observed, name)]
     for name in _TIMES:
         before, after = getattr(desired, name), getattr(observed, name)
-        if before != after and seconds(before) != seconds(after):
+        if before != after and parse_seconds(before) != parse_seconds(after):
             names.append(name)
     return frozenset(names)
 
 
-def seconds(duration: str) -> float:
+def parse_seconds(duration: str) -> float:
     """Return an NGINX time in seconds, or NaN (which equals nothing) for an invalid one."""
     parts = _DURATION.findall(duration)
     if not parts or "".join(number + unit for number, unit in parts) != duration:

@@ -23,6 +23,10 @@ class Origin(msgspec.Struct, frozen=True, order=True):
         """The object."""
         return Origin(self.kind, self.namespace, self.name) if self.part or self.port else self
 
+    def field(self, name: str) -> Origin:
+        """Return a field of this part."""
+        return Origin(self.kind, self.namespace, self.name, f"{self.part}.{name}".lstrip("."))
+
     def __str__(self) -> str:
         name = f"{self.namespace}/{self.name}" if self.namespace else self.name
         part = f": spec.{self.part}" if self.part else f": port {self.port}" if self.port else ""

@@ -34,7 +34,7 @@ class Timing(msgspec.Struct, frozen=True):
     """Interval between attempts."""
 
 
-class Observed(msgspec.Struct, frozen=True):
+class LeaseObservation(msgspec.Struct, frozen=True):
     """The Lease as last seen, and the local time of its last change."""
 
     holder: str = ""
@@ -62,17 +62,23 @@ class Wait(msgspec.Struct, frozen=True):
 Decision = Create | Acquire | Renew | Wait
 
 
-def observe(lease: Mapping[str, Any] | None, before: Observed, now: float) -> Observed:
+def observe(
+    lease: Mapping[str, Any] | None, before: LeaseObservation, now: float
+) -> LeaseObservation:
     """Return the observation of ``lease``; ``before`` if nothing changed since."""
     spec = (lease or {}).get("spec") or {}
     holder, renewed = spec.get("holderIdentity") or "", spec.get("renewTime") or ""
     if (holder, renewed) == (before.holder, before.renewed):
         return before
-    return Observed(holder, renewed, now)
+    return LeaseObservation(holder, renewed, now)
 
 
 def decide(
-    lease: Mapping[str, Any] | None, identity: str, observed: Observed, now: float, timing: Timing
+    lease: Mapping[str, Any] | None,
+    identity: str,
+    observed: LeaseObservation,
+    now: float,
+    timing: Timing,
 ) -> Decision:
     """Return what to do with the Lease. ``observed`` must include this state of it."""
     if lease is None:
@@ -144,7 +150,7 @@ class Elector:
         self._timing = timing or Timing()
         self._clock = clock
         self._wall = wall
-        self._observed = Observed()
+        self._observed = LeaseObservation()
         self._renewed_at = float("-inf")
         self.leading = False
 

@@ -11,7 +11,7 @@ import structlog
 from gatehouse.nodeproxy import network_interface, proxies, socket_stats
 from gatehouse.nodeproxy.commands import CommandError
 from gatehouse.nodeproxy.metrics import NodeMetrics
-from gatehouse.nodeproxy.node_network import Node
+from gatehouse.nodeproxy.node_network import NodeNetwork
 from gatehouse.nodeproxy.options import Options
 from gatehouse.nodeproxy.supervisor import Supervisor
 from gatehouse.runtime.health_minimal import HealthServer
@@ -32,7 +32,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     """
     _raise_limit()
     proxy = proxies.choose(options)
-    node = Node(options)
+    node = NodeNetwork(options)
     supervisor = Supervisor(proxy, options.directory)
     # The configuration test does not bind, but needs the address families.
     await node.ensure()
@@ -70,7 +70,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
 
 
 async def _shut_down(
-    options: Options, node: Node, supervisor: Supervisor, tasks: list[asyncio.Task[None]]
+    options: Options, node: NodeNetwork, supervisor: Supervisor, tasks: list[asyncio.Task[None]]
 ) -> None:
     """Stop the proxy after its connections. Remove the network configuration if configured."""
     running, reconciling = tasks
@@ -84,7 +84,7 @@ async def _shut_down(
         await node.remove()
 
 
-async def reconcile(node: Node, interval: float) -> None:
+async def reconcile(node: NodeNetwork, interval: float) -> None:
     """Reconcile the node's network at each change and after each interval, until cancelled."""
     woken = asyncio.Event()
     watching = asyncio.create_task(_watch(woken))
@@ -123,9 +123,9 @@ def _raise_limit() -> None:
 
 async def set_up(options: Options) -> list[str]:
     """Configure the node's network once. Return what was changed. Raises CommandError."""
-    return await Node(options).ensure()
+    return await NodeNetwork(options).ensure()
 
 
 async def clean_up(options: Options) -> list[str]:
     """Remove the network configuration. Return what was changed. Raises CommandError."""
-    return await Node(options).remove()
+    return await NodeNetwork(options).remove()

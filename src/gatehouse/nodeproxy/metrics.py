@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from gatehouse.nodeproxy import socket_stats
-from gatehouse.nodeproxy.node_network import Node
+from gatehouse.nodeproxy.node_network import NodeNetwork
 from gatehouse.nodeproxy.options import Options
 from gatehouse.nodeproxy.supervisor import Supervisor
 
@@ -21,7 +21,9 @@ _PREFIX = "gatehouse_node_proxy"
 class NodeMetrics(Collector):
     """Collector of the node's metrics, followed by those of the proxy if it is HAProxy."""
 
-    def __init__(self, options: Options, node: Node, supervisor: Supervisor, proxy: Path) -> None:
+    def __init__(
+        self, options: Options, node: NodeNetwork, supervisor: Supervisor, proxy: Path
+    ) -> None:
         """`proxy`: metrics socket of HAProxy."""
         self._options, self._node, self._supervisor = options, node, supervisor
         self._proxy = proxy

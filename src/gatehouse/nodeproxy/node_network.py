@@ -14,7 +14,7 @@ from gatehouse.nodeproxy.options import Options
 log = structlog.get_logger("gatehouse.nodeproxy")
 
 
-class Node:
+class NodeNetwork:
     """The managed part of the node's network."""
 
     def __init__(self, options: Options) -> None:

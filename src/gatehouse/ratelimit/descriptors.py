@@ -21,7 +21,7 @@ share of this number of tokens."""
 MAX_DESCRIPTORS = 64
 
 
-class MalformedError(Exception):
+class MalformedDescriptorError(Exception):
     """An invalid request. The message contains the reason."""
 
 
@@ -36,9 +36,9 @@ class TakeRequest(msgspec.Struct, frozen=True):
 
 
 def take_requests(request: rls_pb2.RateLimitRequest) -> list[TakeRequest]:
-    """Return one take request for each descriptor. Raises MalformedError."""
+    """Return one take request for each descriptor. Raises MalformedDescriptorError."""
     if not request.descriptors or len(request.descriptors) > MAX_DESCRIPTORS:
-        raise MalformedError(
+        raise MalformedDescriptorError(
             f"descriptors: number must be 1 to {MAX_DESCRIPTORS}, is {len(request.descriptors)}"
         )
     return [_take_request(request, each) for each in request.descriptors]
@@ -50,9 +50,11 @@ def _take_request(
     entries = {entry.key: entry.value for entry in descriptor.entries}
     if len(entries) != len(descriptor.entries) or entries.keys() != set(ENTRIES):
         names = ", ".join(entry.key for entry in descriptor.entries) or "none"
-        raise MalformedError(f"descriptor: entries must be {', '.join(ENTRIES)}, are {names}")
+        raise MalformedDescriptorError(
+            f"descriptor: entries must be {', '.join(ENTRIES)}, are {names}"
+        )
     if not entries["cluster"] or not entries["schema"]:
-        raise MalformedError("descriptor: cluster or schema is empty")
+        raise MalformedDescriptorError("descriptor: cluster or schema is empty")
     # The descriptor's number of hits overrides that of the request (rls.proto). The default is one.
     tokens = request.hits_addend or 1
     if descriptor.HasField("hits_addend"):
@@ -69,4 +71,4 @@ def _number(entries: dict[str, str], name: str) -> int:
     text = entries[name]
     if text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) <= MAX_TOKENS:
         return int(text)
-    raise MalformedError(f"descriptor: {name} must be 1 to {MAX_TOKENS}, is {text!r}")
+    raise MalformedDescriptorError(f"descriptor: {name} must be 1 to {MAX_TOKENS}, is {text!r}")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import grpc.aio
@@ -18,7 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from gatehouse.ratelimit.metrics import Measuring
+from gatehouse.ratelimit.metrics import ServiceMetrics
 from gatehouse.ratelimit.service import SERVICE, RateLimitService
 from gatehouse.ratelimit.token_buckets import MAX_CONCURRENT_BATCHES, TokenBuckets
 from gatehouse.runtime.certificate_watcher import CertificateWatcher
@@ -72,12 +71,12 @@ async def run(
     """
     client = _client(options)
     buckets: TokenBuckets
-    measuring = Measuring(lambda: buckets.outages.since is None)
-    buckets = TokenBuckets(client, options.prefix, options.redis_timeout, measuring)
+    metrics = ServiceMetrics(lambda: buckets.outages.since is None)
+    buckets = TokenBuckets(client, options.prefix, options.redis_timeout, metrics)
     state = health.aio.HealthServicer()
-    server = _server(buckets, measuring, state)
+    server = _server(buckets, metrics, state)
     port = _bind(server, options)
-    probes = HealthServer(lambda: "ending" if stop.is_set() else "", measuring.registry)
+    probes = HealthServer(lambda: "ending" if stop.is_set() else "", metrics.registry)
     async with contextlib.AsyncExitStack() as ends:
         ends.push_async_callback(client.aclose)
         ends.push_async_callback(server.stop, GRACE_SECONDS)
@@ -130,9 +129,11 @@ def _redacted(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _server(buckets: TokenBuckets, measuring: Measuring, state: Any) -> grpc.aio.Server:
+def _server(
+    buckets: TokenBuckets, metrics: ServiceMetrics, state: health.aio.HealthServicer
+) -> grpc.aio.Server:
     server = grpc.aio.server(options=OPTIONS)
-    service = RateLimitService(buckets, measuring)
+    service = RateLimitService(buckets, metrics)
     rls_pb2_grpc.add_RateLimitServiceServicer_to_server(service, server)
     health_pb2_grpc.add_HealthServicer_to_server(state, server)
     return server

@@ -11,7 +11,7 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _NAME = "gatehouse_ratelimit"
 
 
-class Measuring:
+class ServiceMetrics:
     """Counts results. There are no labels for cluster names, because clients choose them."""
 
     def __init__(self, is_available: Callable[[], bool]) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import TypeAlias
 
 import grpc
 import structlog
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 
 from gatehouse.ratelimit import descriptors
-from gatehouse.ratelimit.descriptors import MalformedError, TakeRequest
-from gatehouse.ratelimit.metrics import Measuring
+from gatehouse.ratelimit.descriptors import MalformedDescriptorError, TakeRequest
+from gatehouse.ratelimit.metrics import ServiceMetrics
 from gatehouse.ratelimit.token_buckets import TakeResult, TokenBuckets
 
 log = structlog.get_logger("gatehouse.counter")
@@ -26,39 +26,43 @@ each user request."""
 _Response = rls_pb2.RateLimitResponse
 _Limit = _Response.RateLimit
 
+Context: TypeAlias = "grpc.aio.ServicerContext[rls_pb2.RateLimitRequest, rls_pb2.RateLimitResponse]"
 
-class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc] # has no types
+
+class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
     """The service. Requests that cannot be counted are allowed: data planes have local limits
     too."""
 
-    def __init__(self, buckets: TokenBuckets, measuring: Measuring) -> None:
+    def __init__(self, buckets: TokenBuckets, metrics: ServiceMetrics) -> None:
         self._buckets = buckets
-        self._measuring = measuring
+        self._metrics = metrics
         self._logged_at = 0.0
 
     async def ShouldRateLimit(  # name of the protocol
-        self, request: Any, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> Any:
+        self, request: rls_pb2.RateLimitRequest, context: Context
+    ) -> rls_pb2.RateLimitResponse:
         """Return whether a request is over any of its limits."""
         begun = time.monotonic()
         try:
             takes = descriptors.take_requests(request)
-        except MalformedError as error:
+        except MalformedDescriptorError as error:
             self._log_malformed(str(error), context.peer())
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         results = await asyncio.gather(*map(self._buckets.take, takes))
         statuses = [self._status(*each) for each in zip(takes, results, strict=True)]
         over = any(each.code == _Response.OVER_LIMIT for each in statuses)
-        self._measuring.answered(time.monotonic() - begun)
+        self._metrics.answered(time.monotonic() - begun)
         return _Response(
             overall_code=_Response.OVER_LIMIT if over else _Response.OK, statuses=statuses
         )
 
-    def _status(self, take: TakeRequest, result: TakeResult | None) -> Any:
+    def _status(
+        self, take: TakeRequest, result: TakeResult | None
+    ) -> rls_pb2.RateLimitResponse.DescriptorStatus:
         if result is None:
-            self._measuring.drawn("unlimited")
+            self._metrics.drawn("unlimited")
             return _Response.DescriptorStatus(code=_Response.OK)
-        self._measuring.drawn("passed" if result.passed else "over")
+        self._metrics.drawn("passed" if result.passed else "over")
         status = _Response.DescriptorStatus(
             code=_Response.OK if result.passed else _Response.OVER_LIMIT,
             current_limit=_Limit(requests_per_unit=take.rate, unit=_Limit.SECOND),
@@ -68,7 +72,7 @@ class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[m
         return status
 
     def _log_malformed(self, reason: str, peer: str) -> None:
-        self._measuring.malformed()
+        self._metrics.malformed()
         now = time.monotonic()
         if not self._logged_at or now - self._logged_at > LOG_INTERVAL_SECONDS:
             self._logged_at = now

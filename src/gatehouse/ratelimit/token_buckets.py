@@ -14,7 +14,7 @@ import structlog
 from redis.exceptions import NoScriptError
 
 from gatehouse.ratelimit.descriptors import TakeRequest
-from gatehouse.ratelimit.metrics import Measuring
+from gatehouse.ratelimit.metrics import ServiceMetrics
 from gatehouse.ratelimit.redis_health import RedisHealth
 
 log = structlog.get_logger("gatehouse.counter")
@@ -43,14 +43,14 @@ class TokenBuckets:
     it."""
 
     def __init__(
-        self, client: redis.asyncio.Redis, prefix: str, seconds: float, measuring: Measuring
+        self, client: redis.asyncio.Redis, prefix: str, seconds: float, metrics: ServiceMetrics
     ) -> None:
         """``prefix`` is that of all keys; ``seconds`` is the timeout of a Redis request."""
         self.outages = RedisHealth(time.monotonic)
         self._client = client
         self._prefix = prefix
         self._seconds = seconds
-        self._measuring = measuring
+        self._metrics = metrics
         self._sha = ""
         self._queue: asyncio.Queue[tuple[TakeRequest, asyncio.Future[TakeResult | None]]] = (
             asyncio.Queue()
@@ -131,7 +131,7 @@ class TokenBuckets:
         return [TakeResult(bool(passed), left, wait / 1000) for passed, left, wait in results]
 
     def _failed(self, error: Exception) -> None:
-        self._measuring.failed()
+        self._metrics.failed()
         if self.outages.failed():
             reason = str(error) or f"no response within {self._seconds:g} s"
             log.warning("redis unavailable, limits not enforced", reason=reason)

@@ -5,7 +5,7 @@
 - :mod:`~gatehouse.standalone.pki`: certificates and keys.
 - :mod:`~gatehouse.standalone.supervisor`: runs the processes of the control plane, recorded by
   :mod:`~gatehouse.standalone.process_records`.
-- :mod:`~gatehouse.standalone.node`: kubelet, kube-proxy and load balancer of the machine.
+- :mod:`~gatehouse.standalone.node`: data planes and addresses of the machine.
 - :mod:`~gatehouse.standalone.free_ports` and :mod:`~gatehouse.standalone.echo`: helpers for
   demonstrations and tests.
 

@@ -43,9 +43,6 @@ class Options(msgspec.Struct, frozen=True):
     storage: str = ""
     """Storage of the API server; empty for SQLite in the state directory."""
     encryption_keys: Path | None = None
-    images: Path | None = None
-    """File with the images of users' Pods that this machine can run."""
-    pod_network: str = "10.244.0.0/16"
     log_level: str = "info"
     log_format: str = "auto"
 
@@ -119,8 +116,6 @@ def _processes(options: Options, state: State, addresses: Addresses) -> list[Par
                 "node",
                 *("--kubeconfig", str(state.node_kubeconfig), "--dir", str(state.node)),
                 *("--address-pool", options.address_pool),
-                *("--pod-network", options.pod_network),
-                *_path_option("--images", options.images),
                 *(("--nginx", options.nginx) if options.nginx else ()),
             ),
         ),

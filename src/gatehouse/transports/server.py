@@ -33,7 +33,7 @@ from gatehouse.transports.agents.token_auth import (
 from gatehouse.transports.commander import services as commander
 from gatehouse.transports.mpi import services as mpi
 from gatehouse.transports.xds import services as xds
-from gatehouse.transports.xds.fleet import Fleet as EnvoyFleet
+from gatehouse.transports.xds.fleet import EnvoyFleet
 
 __all__ = [
     "Authenticate",

@@ -112,7 +112,7 @@ async def test_every_change_is_in_the_state_file_with_which_it_begins_again(
     text = "server 10.0.0.1:80 weight=3 max_fails=0 drain;\nserver 10.0.0.2:80 backup;\n"
     assert (tmp_path / "u.conf").read_text() == text
     again = Upstream("http", "u", zone="u", state=tmp_path / "u.conf")
-    shown = [server.shown("http") for server in again.servers.values()]
+    shown = [server.to_api("http") for server in again.servers.values()]
     assert shown == (await client.ask("GET", SERVERS))[1]
     await client.ask("DELETE", f"{SERVERS}/0")
     await client.ask("DELETE", f"{SERVERS}/1")
@@ -154,7 +154,9 @@ async def test_a_stream_s_server_needs_a_port_and_has_no_route(client: Client) -
         assert await client.refused("POST", servers, body) == (400, "UpstreamConfFormatError")
 
 
-async def test_what_an_upstream_cannot_have_is_refused(client: Client) -> None:
+async def test_fake_api_rejects_backup_of_hashed_upstream_and_server_beyond_zone(
+    client: Client,
+) -> None:
     servers = "/9/http/upstreams/hashed/servers"
     body: dict[str, Any] = {"server": "10.0.0.1", "backup": True}
     assert await client.refused("POST", servers, body) == (400, "UpstreamNoBackup")
@@ -164,17 +166,17 @@ async def test_what_an_upstream_cannot_have_is_refused(client: Client) -> None:
     assert await client.refused("POST", servers, body) == (400, "UpstreamOutOfMemory")
 
 
-async def test_what_is_not_there_is_not_found(client: Client) -> None:
+async def test_fake_api_rejects_unknown_paths_upstreams_and_servers(client: Client) -> None:
     assert await client.refused("GET", "/9/http/upstreams/x/servers") == (404, "UpstreamNotFound")
     static = "/9/http/upstreams/static/servers"
     assert await client.refused("GET", static) == (400, "UpstreamStatic")
     assert "static" not in (await client.ask("GET", "/9/http/upstreams"))[1]
     for method in ("GET", "PATCH", "DELETE"):
         body: Any = {} if method == "PATCH" else None
-        found = await client.refused(method, f"{SERVERS}/7", body)
-        assert found == (404, "UpstreamServerNotFound")
-        found = await client.refused(method, f"{SERVERS}/a", body)
-        assert found == (400, "UpstreamBadServerId")
+        rejection = await client.refused(method, f"{SERVERS}/7", body)
+        assert rejection == (404, "UpstreamServerNotFound")
+        rejection = await client.refused(method, f"{SERVERS}/a", body)
+        assert rejection == (400, "UpstreamBadServerId")
     assert await client.refused("GET", "/9/http/nothing") == (404, "PathNotFound")
     assert await client.refused("PUT", SERVERS) == (405, "MethodNotSupported")
     assert (await client.ask("GET", "x"))[0] == 404
@@ -195,8 +197,8 @@ async def test_a_patch_changes_what_it_names(client: Client) -> None:
     _, changed = await client.ask("PATCH", f"{SERVERS}/0", {"server": "10.0.0.2", "down": False})
     assert (changed["server"], changed["down"]) == ("10.0.0.2:80", False)
     for body in ({"id": 3}, {"backup": True}, {"service": "a"}):
-        found = await client.refused("PATCH", f"{SERVERS}/0", body)
-        assert found == (400, "UpstreamConfFormatError")
+        rejection = await client.refused("PATCH", f"{SERVERS}/0", body)
+        assert rejection == (400, "UpstreamConfFormatError")
 
 
 async def test_a_draining_server_is_shown_so(client: Client) -> None:
@@ -240,8 +242,8 @@ async def test_pairs_are_added_changed_and_removed(client: Client, tmp_path: Pat
     assert await client.ask("GET", f"{zone}?key=b") == (200, {"b": "2"})
     assert await client.refused("GET", f"{zone}?key=c") == (404, "KeyvalKeyNotFound")
     assert await client.refused("POST", zone, {"a": "2"}) == (409, "KeyvalKeyExists")
-    found = await client.refused("POST", zone, {"c": "1", "d": "1"})
-    assert found == (400, "KeyvalFormatError")
+    rejection = await client.refused("POST", zone, {"c": "1", "d": "1"})
+    assert rejection == (400, "KeyvalFormatError")
     assert (await client.ask("PATCH", zone, {"a": "3"}))[0] == 204
     assert (await client.ask("PATCH", zone, {"b": None}))[0] == 204
     assert await client.refused("PATCH", zone, {"b": "1"}) == (404, "KeyvalKeyNotFound")
@@ -274,7 +276,7 @@ async def test_requests_fail_as_a_test_wants(fake: FakePlus, client: Client) -> 
         await client.ask("POST", SERVERS, body)
     assert await client.ask("POST", SERVERS, body) == (502, "<html>")
     assert [each["id"] for each in (await client.ask("GET", SERVERS))[1]] == [0]
-    assert [call.status for call in fake.written()] == [500, 0, 502]
+    assert [call.status for call in fake.change_calls()] == [500, 0, 502]
     assert fake.calls[0].body == body
 
 
@@ -300,7 +302,7 @@ async def test_it_is_served_on_a_unix_socket_and_over_mutual_tls(
                 await Client(session, base).ask("GET", "/9/nginx")
 
 
-async def test_who_must_say_who_they_are_is_sent_away_otherwise(fake: FakePlus) -> None:
+async def test_fake_api_requires_configured_authorization(fake: FakePlus) -> None:
     closed = FakePlus(fake.plus, authorization="ApiKey abc")
     async with closed.serving() as base, aiohttp.ClientSession() as session:
         assert (await Client(session, base).ask("GET", "/9/nginx"))[0] == 401

@@ -1,4 +1,4 @@
-"""What must be done to an upstream of NGINX Plus, and that it is done, and only that."""
+"""Differences between desired and present servers of an NGINX Plus upstream."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ONE, TWO, THREE = (Endpoint(f"10.0.0.{n}", 80) for n in (1, 2, 3))
 
 
 def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
-    """Give the servers as the API would show them."""
+    """Return servers in the format of the API."""
     upstream = Upstream("http", "u", zone="u")
     for server in server_diff.desired_servers(endpoints):
         upstream.add({**server, **other}, None, 9)
-    return [server.shown("http") for server in upstream.servers.values()]
+    return [server.to_api("http") for server in upstream.servers.values()]
 
 
 @pytest.mark.parametrize(
@@ -46,27 +46,27 @@ def test_only_what_differs_is_done(
     assert server_diff.diff(shown(*present), server_diff.desired_servers(desired)) == expected
 
 
-def test_what_somebody_set_goes_back_to_what_it_is_by_itself() -> None:
-    found = server_diff.diff(
+def test_diff_resets_foreign_server_parameters_to_defaults() -> None:
+    difference = server_diff.diff(
         shown(ONE, max_conns=5, fail_timeout="1s"), server_diff.desired_servers((ONE,))
     )
-    assert found.change == ((0, {"max_conns": 0, "fail_timeout": "10s"}),)
-    found = server_diff.diff(
+    assert difference.change == ((0, {"max_conns": 0, "fail_timeout": "10s"}),)
+    difference = server_diff.diff(
         [{**shown(ONE)[0], "drain": True}], server_diff.desired_servers((ONE,))
     )
-    assert found.change == ((0, {"drain": False, "down": False}),)
+    assert difference.change == ((0, {"drain": False, "down": False}),)
 
 
 def test_a_backup_is_another_server_than_one_in_turn() -> None:
-    found = server_diff.diff(shown(ONE, backup=True), server_diff.desired_servers((ONE,)))
-    assert (len(found.add), found.remove) == (1, (0,))
+    difference = server_diff.diff(shown(ONE, backup=True), server_diff.desired_servers((ONE,)))
+    assert (len(difference.add), difference.remove) == (1, (0,))
 
 
 def test_addresses_of_a_name_come_and_go_with_it() -> None:
     upstream = Upstream("http", "u", zone="u")
     names = {"a.example": ["10.0.0.1", "10.0.0.2"]}
     upstream.add({"server": "a.example"}, names, 9)
-    present = [server.shown("http") for server in upstream.servers.values()]
+    present = [server.to_api("http") for server in upstream.servers.values()]
     assert not server_diff.diff(present, [{"server": "A.example:80"}])
     assert server_diff.diff(present, []).remove == (0,)
 
@@ -83,20 +83,20 @@ ENDPOINTS = st.lists(
 
 
 @given(ENDPOINTS, ENDPOINTS)
-def test_what_is_done_leads_to_what_is_desired(
+def test_applied_diff_produces_desired_servers(
     present: list[Endpoint], desired: list[Endpoint]
 ) -> None:
     upstream = Upstream("http", "u", zone="u")
     for server in server_diff.desired_servers(tuple(present)):
         upstream.add(server, None, 9)
-    found = server_diff.diff(shown(*present), server_diff.desired_servers(tuple(desired)))
-    for server in found.add:
+    difference = server_diff.diff(shown(*present), server_diff.desired_servers(tuple(desired)))
+    for server in difference.add:
         upstream.add(server, None, 9)
-    for number, changed in found.change:
+    for number, changed in difference.change:
         upstream.change(str(number), changed, 9)
-    for number in found.remove:
+    for number in difference.remove:
         upstream.remove(str(number))
-    after = [server.shown("http") for server in upstream.servers.values()]
+    after = [server.to_api("http") for server in upstream.servers.values()]
     once = {each.encoded: each for each in reversed(desired)}
     assert server_diff.servers_match(tuple(once.values()), upstream.status()["peers"])
     assert not server_diff.diff(after, server_diff.desired_servers(tuple(desired)))
@@ -114,8 +114,8 @@ def struct(**server: Any) -> struct_pb2.Struct:
 
 
 def update(*given: struct_pb2.Struct, upstream: str = "u") -> command_pb2.NGINXPlusAction:
-    asked = command_pb2.UpdateHTTPUpstreamServers(http_upstream_name=upstream, servers=given)
-    return command_pb2.NGINXPlusAction(update_http_upstream_servers=asked)
+    servers = command_pb2.UpdateHTTPUpstreamServers(http_upstream_name=upstream, servers=given)
+    return command_pb2.NGINXPlusAction(update_http_upstream_servers=servers)
 
 
 async def test_an_action_sets_the_servers_of_an_upstream(fake: FakePlus, tmp_path: Path) -> None:
@@ -129,10 +129,10 @@ async def test_an_action_sets_the_servers_of_an_upstream(fake: FakePlus, tmp_pat
         assert done.error == ""
         stream = command_pb2.UpdateStreamServers(upstream_stream_name="s")
         stream.servers.append(struct(server="10.0.0.1:53", fail_timeout="1s"))
-        asked = command_pb2.NGINXPlusAction(update_stream_servers=stream)
-        done = await actions.act(socket, asked)
+        action = command_pb2.NGINXPlusAction(update_stream_servers=stream)
+        done = await actions.act(socket, action)
         assert done.message == "Successfully updated stream upstream servers"
-        assert [(call.method, call.body) for call in fake.written()] == [
+        assert [(call.method, call.body) for call in fake.change_calls()] == [
             ("POST", {"server": "10.0.0.1:80", "weight": 2}),
             ("POST", {"server": "[::1]:80"}),
             ("PATCH", {"weight": 1}),
@@ -145,12 +145,12 @@ async def test_an_action_shows_what_there_is(fake: FakePlus, tmp_path: Path) -> 
     async with fake.serving(socket):
         await actions.act(socket, update(struct(server="10.0.0.1:80")))
         servers_of = command_pb2.GetHTTPUpstreamServers(http_upstream_name="u")
-        asked = command_pb2.NGINXPlusAction(get_http_upstream_servers=servers_of)
-        assert '"server":"10.0.0.1:80"' in (await actions.act(socket, asked)).message
-        asked = command_pb2.NGINXPlusAction(get_upstreams=command_pb2.GetUpstreams())
-        assert (await actions.act(socket, asked)).message.startswith('{"u":{"peers":[')
-        asked = command_pb2.NGINXPlusAction(get_stream_upstreams=command_pb2.GetStreamUpstreams())
-        assert (await actions.act(socket, asked)).message.startswith('{"s":{"peers":[]')
+        action = command_pb2.NGINXPlusAction(get_http_upstream_servers=servers_of)
+        assert '"server":"10.0.0.1:80"' in (await actions.act(socket, action)).message
+        action = command_pb2.NGINXPlusAction(get_upstreams=command_pb2.GetUpstreams())
+        assert (await actions.act(socket, action)).message.startswith('{"u":{"peers":[')
+        action = command_pb2.NGINXPlusAction(get_stream_upstreams=command_pb2.GetStreamUpstreams())
+        assert (await actions.act(socket, action)).message.startswith('{"s":{"peers":[]')
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ async def test_an_api_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert await metrics.samples(tmp_path / "none.sock") == []
 
 
-async def test_a_server_that_somebody_else_removed_meanwhile_is_no_error(
+async def test_synchronise_ignores_server_that_is_already_removed(
     fake: FakePlus, tmp_path: Path
 ) -> None:
     socket = tmp_path / "api.sock"
@@ -212,10 +212,10 @@ async def test_figures_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> 
     socket = tmp_path / "api.sock"
     fake.plus.upstreams["stream", "s"].load("10.0.0.1:53 down")
     async with fake.serving(socket):
-        found = await metrics.samples(socket)
+        samples = await metrics.samples(socket)
         shown = {
             (each.name, *each.labels.values()): (str(each.kind), float(each.value))
-            for each in found
+            for each in samples
         }
         server, peer = "nginx_plus_http_server", "nginx_plus_stream_upstream_server"
         expected = {
@@ -226,5 +226,5 @@ async def test_figures_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> 
         }
         assert expected.items() <= shown.items()
         fake.plus.stream = False
-        found = await metrics.samples(socket)
-        assert {each.name.split("_")[2] for each in found} == {"http"}
+        samples = await metrics.samples(socket)
+        assert {each.name.split("_")[2] for each in samples} == {"http"}

@@ -42,13 +42,13 @@ def binding(kind: str, name: str, namespace: str = "", *subjects: str) -> Object
 
 def holding(*rules: Object, namespace: str = "") -> Authorizer:
     """Build an authorizer that grants rules to USER, in a namespace or everywhere."""
-    held = Authorizer()
-    held.set("ClusterRole", "", "held", role(*rules))
+    authorizer = Authorizer()
+    authorizer.set("ClusterRole", "", "held", role(*rules))
     kind = "RoleBinding" if namespace else "ClusterRoleBinding"
-    held.set(kind, namespace, "held", binding("ClusterRole", "held", namespace, "u"))
-    held.set("ClusterRole", "", "nodes", role(GET_PODS, GET_NODES))
-    held.set("Role", "prod", "nodes", role(GET_NODES))
-    return held
+    authorizer.set(kind, namespace, "held", binding("ClusterRole", "held", namespace, "u"))
+    authorizer.set("ClusterRole", "", "nodes", role(GET_PODS, GET_NODES))
+    authorizer.set("Role", "prod", "nodes", role(GET_NODES))
+    return authorizer
 
 
 def refused(held: Authorizer, kind: str, obj: Object, old: Object | None = None) -> str:

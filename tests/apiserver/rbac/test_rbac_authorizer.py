@@ -139,28 +139,28 @@ def test_reason_names_missing_roles_when_request_is_denied() -> None:
 
 
 def test_every_change_counts_at_once() -> None:
-    held = Authorizer()
+    authorizer = Authorizer()
 
     def may() -> bool:
-        return held.authorize(ALICE, pods())[0]
+        return authorizer.authorize(ALICE, pods())[0]
 
     assert not may()
-    held.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "User/alice"))
+    authorizer.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "User/alice"))
     assert not may()
-    held.set("ClusterRole", "", "reader", role(READ_PODS))
+    authorizer.set("ClusterRole", "", "reader", role(READ_PODS))
     assert may()
-    held.set("ClusterRole", "", "reader", role())
+    authorizer.set("ClusterRole", "", "reader", role())
     assert not may()
-    held.set("ClusterRole", "", "reader", role(READ_PODS))
-    held.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "User/bob"))
+    authorizer.set("ClusterRole", "", "reader", role(READ_PODS))
+    authorizer.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "User/bob"))
     assert not may()
-    held.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "Group/dev"))
+    authorizer.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "Group/dev"))
     assert may()
-    held.set("ClusterRoleBinding", "", "b", None)
-    held.set("ClusterRoleBinding", "", "b", None)
+    authorizer.set("ClusterRoleBinding", "", "b", None)
+    authorizer.set("ClusterRoleBinding", "", "b", None)
     assert not may()
-    held.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "Group/dev"))
-    held.set("ClusterRole", "", "reader", None)
+    authorizer.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "Group/dev"))
+    authorizer.set("ClusterRole", "", "reader", None)
     assert not may()
 
 

@@ -10,7 +10,7 @@ from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.identity.users import SYSTEM, User
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.write_request import Options, WriteRequest
+from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.data_planes import check_write
 from gatehouse.apiserver.rbac.rules import EVERYTHING, GROUP
@@ -27,28 +27,28 @@ PLAIN: Object = {"metadata": {"name": "x", "labels": {"app.kubernetes.io/managed
 def call(user: User, plural: str = "deployments", subresource: str = "") -> WriteRequest:
     served = Registry(KINDS).stored("apps", plural)
     assert served is not None
-    options = Options(validation="Ignore", manager="gatehouse")
+    options = WriteOptions(validation="Ignore", manager="gatehouse")
     return WriteRequest(served, "ns", "x", subresource, options, user)
 
 
 def bound(kind: str, namespace: str) -> Authorizer:
     """Build an authorizer that grants cluster-admin to TENANT."""
-    made = Authorizer()
-    made.set("ClusterRole", "", "cluster-admin", {"rules": list(EVERYTHING)})
+    authorizer = Authorizer()
+    authorizer.set("ClusterRole", "", "cluster-admin", {"rules": list(EVERYTHING)})
     reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"}
     subjects = [{"apiGroup": GROUP, "kind": "User", "name": TENANT.name}]
     binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects}
-    made.set(kind, namespace, "b", binding)
-    return made
+    authorizer.set(kind, namespace, "b", binding)
+    return authorizer
 
 
 @pytest.mark.parametrize("plural", ["deployments", "daemonsets"])
 @pytest.mark.parametrize(("obj", "old"), [(MARKED, None), (MARKED, PLAIN), (PLAIN, MARKED)])
 def test_user_is_refused(plural: str, obj: Object, old: Object | None) -> None:
-    with pytest.raises(ApiError) as found:
+    with pytest.raises(ApiError) as result:
         check_write(Authorizer(), call(TENANT, plural), obj, old)
-    assert found.value.code == 403
-    assert found.value.message.startswith(f'{plural}.apps "x" is forbidden: metadata.labels[')
+    assert result.value.code == 403
+    assert result.value.message.startswith(f'{plural}.apps "x" is forbidden: metadata.labels[')
 
 
 def test_user_may_write_all_others_and_scale() -> None:

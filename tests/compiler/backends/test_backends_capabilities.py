@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gatehouse.compiler.backends.nginx import Capabilities, upstreams
-from gatehouse.compiler.ir.settings import UpstreamSettings
+from gatehouse.compiler.ir.settings import Balancing, UpstreamSettings
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
+from gatehouse.dataplane.origin import Origin
 
 PLUS = "nginx/1.29.3 (nginx-plus-r36-p1)"
 
@@ -43,24 +45,30 @@ def test_common_capabilities_are_those_of_all_instances() -> None:
     assert (mixed.plus, mixed.state_files) == (0, "")
 
 
+LEAST_TIME = Balancing("least-time", response="header")
+FASTER_OF_TWO = Balancing("random", choice="least-time", response="header")
+
+
 @pytest.mark.parametrize(
     ("version", "method", "missing"),
     [
-        ("1.31.3", "least_time header", ""),
-        ("1.29.3", "least_time header", "NGINX 1.31.0 or newer"),
-        (PLUS, "least_time last_byte inflight", ""),
-        ("1.31.3", "random two least_time=header", "NGINX Plus"),
-        (PLUS, "random two least_time=header", ""),
-        ("1.22.1", "random two least_conn", ""),
+        ("1.31.3", LEAST_TIME, ""),
+        ("1.29.3", LEAST_TIME, "NGINX 1.31.0 or newer"),
+        (PLUS, Balancing("least-time", response="whole", in_flight=True), ""),
+        ("1.31.3", FASTER_OF_TWO, "NGINX Plus"),
+        (PLUS, FASTER_OF_TWO, ""),
+        ("1.22.1", Balancing("random", choice="least-connections"), ""),
     ],
 )
 def test_balancing_method_is_omitted_when_nginx_rejects_it(
-    version: str, method: str, missing: str
+    version: str, method: Balancing, missing: str
 ) -> None:
     capabilities = Capabilities.parse(version)
-    settings = UpstreamSettings(balancing=method)
-    told = upstreams.unsupported(settings, capabilities)
-    assert told == ([f"loadBalancingMethod {method} requires {missing}"] if missing else [])
+    source = Origin("UpstreamSettingsPolicy", "ns", "p", "loadBalancingMethod")
+    settings = UpstreamSettings(balancing=method, sources=(("balancing", source),))
+    unsupported = upstreams.unsupported(settings, capabilities)
+    expected = [UnsupportedSetting(source, f"requires {missing}")] if missing else []
+    assert unsupported == expected
     assert bool(upstreams.balancing(settings, capabilities)) == (not missing)
 
 

@@ -13,7 +13,7 @@ from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 
 from differential import proxies
 from differential.proxies import PORT, Runner
-from fakes.envoy_serving import backend, host, plain, to
+from fakes.envoy_serving import backend, host, plain, route_to
 from gatehouse.compiler.backends.envoy import client_ip
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
@@ -48,7 +48,7 @@ async def seen(
     async with backend("a") as endpoint:
         cluster = ir.Cluster("a", (endpoint,))
         edge = DataPlaneSettings(client_address=known)
-        gateway = plain([host("", to("a"))], [cluster], bind_address=address, edge=edge)
+        gateway = plain([host("", route_to("a"))], [cluster], bind_address=address, edge=edge)
         async with runner(gateway, directory):
             headers = await asked(address, source, **request)
     return str(headers["x-real-ip"]) if headers is not None else None

@@ -17,6 +17,7 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir import kube_apiserver as ir_kubernetes
 from gatehouse.dataplane.origin import Origin
 
+KUBE = Origin("UpstreamCluster", "", "kube")
 FORWARD = ir.Forward((ir.Backend("c"),))
 PLAIN = ir.Cluster("c", (ir.Endpoint("10.0.0.1", 80),))
 
@@ -90,14 +91,18 @@ def api(cluster: ir_kubernetes.ApiCluster, token: str = "t") -> ir_gateway.Gatew
 
 def bearer_token(size: int) -> ir_gateway.Gateway:
     server = ir_kubernetes.Server("https://10.0.0.1", "10.0.0.1", 443)
-    cluster = ir_kubernetes.ApiCluster("kube", ("k.example",), (server,), (), token="t")
+    cluster = ir_kubernetes.ApiCluster(
+        "kube", ("k.example",), (server,), (), token="t", origin=KUBE
+    )
     return api(cluster, "t" * (size - len("Bearer ")))
 
 
 def api_server_name(size: int) -> ir_gateway.Gateway:
     server = ir_kubernetes.Server("https://10.0.0.1", "10.0.0.1", 443)
     tls = ir_kubernetes.UpstreamTls("s" * size, "trust", "")
-    return api(ir_kubernetes.ApiCluster("kube", ("k.example",), (server,), (), tls=tls))
+    return api(
+        ir_kubernetes.ApiCluster("kube", ("k.example",), (server,), (), tls=tls, origin=KUBE)
+    )
 
 
 Place = Callable[[int], ir_gateway.Gateway]
@@ -127,9 +132,9 @@ def test_value_beyond_envoy_limit_is_a_finding(place: Place) -> None:
     longest, where, problem = LIMITS[place]
     allowed = envoy.Generator(envoy.Capabilities()).generate(place(longest))
     assert not allowed.unsupported
-    assert not envoy_rules.broken(allowed.resources)
+    assert not envoy_rules.violations(allowed.resources)
     beyond = envoy.Generator(envoy.Capabilities()).generate(place(longest + 1))
-    assert not envoy_rules.broken(beyond.resources)
+    assert not envoy_rules.violations(beyond.resources)
     (found,) = set(beyond.unsupported)
     assert str(found.origin) == where
     assert problem in found.reason
@@ -144,7 +149,7 @@ def test_too_many_header_changes_are_a_finding() -> None:
     generated = envoy.Generator(envoy.Capabilities()).generate(
         of_route(route(ir.Match(ir.PathPrefix("/")), FORWARD, edit))
     )
-    assert not envoy_rules.broken(generated.resources)
+    assert not envoy_rules.violations(generated.resources)
     (found,) = generated.unsupported
     assert found.origin == match_of("ns/r/0/0")
     assert found.reason == "rule changes 1001 headers of a request: Envoy supports at most 950"
@@ -159,6 +164,6 @@ async def test_envoy_accepts_resources_without_too_long_values(place: Place, ove
     generated = envoy.Generator(envoy.Capabilities()).generate(place(LIMITS[place][0] + over))
     with tempfile.TemporaryDirectory(prefix="ghl-") as directory:
         async with envoys.running(Path(directory)) as running:
-            running.ads.tell(generated.resources)
+            running.ads.publish(generated.resources)
             await running.ads.settled()
             assert [each[:200] for each in running.ads.refused] == []

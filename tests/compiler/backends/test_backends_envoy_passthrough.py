@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 
 from fakes import apiservers
-from fakes.apiservers import Refused, Server, apiserver, asked, connect
+from fakes.apiservers import ConnectionRejected, Server, apiserver, connect, server_name_at
 from fakes.authority import Authority
 from fakes.envoy_serving import serving
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -76,11 +76,11 @@ async def test_sni_selects_cluster_and_other_connections_are_closed(
         gateway = outside([named(""), named("api.a.test", "a"), named("api.b.test", "b")], a, b)
         async with serving(gateway) as served:
             address = (served.address, 8443)
-            assert await asked(address, trust, "api.a.test") == "a"
-            assert await asked(address, trust, "api.b.test") == "b"
-            assert await asked(address, trust, "API.B.TEST") == "b"
+            assert await server_name_at(address, trust, "api.a.test") == "a"
+            assert await server_name_at(address, trust, "api.b.test") == "b"
+            assert await server_name_at(address, trust, "API.B.TEST") == "b"
             for sni in ("api.c.test", "a.test", None, "sni", "a", "gh-broken"):
-                assert await asked(address, trust, sni) == ""
+                assert await server_name_at(address, trust, sni) == ""
 
 
 async def test_client_certificate_reaches_server(authority: Authority) -> None:
@@ -107,12 +107,12 @@ async def test_added_or_removed_hostname_changes_a_cluster_and_no_listener(
             assert changed == {
                 (CLUSTER, "sni/8443/api.b.test"), (ENDPOINTS, "sni/8443/api.b.test"),
             }  # fmt: skip
-            assert await asked(address, trust, "api.b.test") == "b"
+            assert await server_name_at(address, trust, "api.b.test") == "b"
             moved = await served.serve(outside([*hosts, named("api.b.test", "a")], a))
             assert {type_url for type_url, _ in moved} == {ENDPOINTS}
-            assert await asked(address, trust, "api.b.test") == "a"
+            assert await server_name_at(address, trust, "api.b.test") == "a"
             await served.serve(outside(hosts, a))
-            assert await asked(address, trust, "api.b.test") == ""
+            assert await server_name_at(address, trust, "api.b.test") == ""
             assert await kept.echo("still here") == "still here"
             kept.close()
 
@@ -130,17 +130,17 @@ async def test_hostnames_under_wildcards_have_their_own_chains(
         async with serving(outside(hosts, a, b, c)) as served:
             address = (served.address, 8443)
             kept = await connect(address, trust, "api.b.other")
-            assert await asked(address, trust, "api.a.test") == "a"
-            assert await asked(address, trust, "other.test") == "c"
-            assert await asked(address, trust, "x.no.test") == ""
-            assert await asked(address, trust, "api.c.other") == ""
+            assert await server_name_at(address, trust, "api.a.test") == "a"
+            assert await server_name_at(address, trust, "other.test") == "c"
+            assert await server_name_at(address, trust, "x.no.test") == ""
+            assert await server_name_at(address, trust, "api.c.other") == ""
             for wide in ([named("", "c")], []):
                 await served.serve(outside([*hosts[1:], *wide], a, b, c))
-                assert await asked(address, trust, "api.a.test") == "a"
-                assert await asked(address, trust, "x.no.test") == ""
-                assert await asked(address, trust, "api.b.other") == "b"
-                assert await asked(address, trust, "other.test") == ("c" if wide else "")
-                assert await asked(address, trust, None) == ("c" if wide else "")
+                assert await server_name_at(address, trust, "api.a.test") == "a"
+                assert await server_name_at(address, trust, "x.no.test") == ""
+                assert await server_name_at(address, trust, "api.b.other") == "b"
+                assert await server_name_at(address, trust, "other.test") == ("c" if wide else "")
+                assert await server_name_at(address, trust, None) == ("c" if wide else "")
             assert await kept.echo("still here") == "still here"
             kept.close()
 
@@ -157,7 +157,7 @@ async def test_sources_are_enforced_without_closing_other_connections(
             kept = await connect(address, trust, "api.a.test")
 
             async def reached(source: str) -> str:
-                return await asked(address, trust, "api.b.test", source=source)
+                return await server_name_at(address, trust, "api.b.test", source=source)
 
             assert await reached("127.0.8.1") == "b"
             for hosts, good, bad in (
@@ -168,7 +168,7 @@ async def test_sources_are_enforced_without_closing_other_connections(
                 await served.serve(outside(hosts, a, b))
                 assert [await reached(each) for each in good] == ["b"] * len(good)
                 assert [await reached(each) for each in bad] == [""] * len(bad)
-                assert await asked(address, trust, "api.a.test", source="127.0.8.1") == "a"
+                assert await server_name_at(address, trust, "api.a.test", source="127.0.8.1") == "a"
             assert await kept.echo("still here") == "still here"
             kept.close()
 
@@ -191,7 +191,7 @@ async def test_proxy_header_is_read_from_trusted_proxies_only(
             async def reached(proxy: str, client: str, name: str = "api.b.test") -> str:
                 header = apiservers.version_1(client, "192.0.2.1", 443)
                 address = (served.address, 8443)
-                return await asked(address, trust, name, source=proxy, header=header)
+                return await server_name_at(address, trust, name, source=proxy, header=header)
 
             for proxy in ("127.0.8.1", "127.0.7.1"):
                 assert await reached(proxy, "203.0.113.9") == "b"
@@ -212,13 +212,13 @@ async def test_restricted_hostname_has_no_cluster_of_the_shared_chain(
         async with serving(outside(hosts, b)) as served:
             told = served.generated.resources
             assert [n for n in told.by_type[CLUSTER] if n.startswith("sni/")] == []
-            served.running.ads.tell(told.changed(gone=[(LISTENER, "tcp/8443")]))
+            served.running.ads.publish(told.changed(gone=[(LISTENER, "tcp/8443")]))
             await served.running.ads.settled()
             bare = served.generator.generate(outside([named("")])).resources
-            served.running.ads.tell(told.changed(new=bare.by_type[LISTENER].values()))
+            served.running.ads.publish(told.changed(new=bare.by_type[LISTENER].values()))
             await served.running.ads.settled()
             address = (served.address, 8443)
-            assert await asked(address, trust, "api.b.test", source="127.0.9.1") == ""
+            assert await server_name_at(address, trust, "api.b.test", source="127.0.9.1") == ""
 
 
 WANTED = (Destination("10.1.2.3", 443, "a"), Destination("fd00::5", 443, "b"))
@@ -248,7 +248,7 @@ async def test_destination_selects_cluster_and_other_connections_are_closed(
     async with servers(authority, "a", "b") as (a, b), serving(inside(WANTED, a, b)) as served:
         # An SNI, if any, has no effect here.
         for sni in (None, "kubernetes.default.svc.cluster.local"):
-            assert await asked((served.address, 8443), trust, sni, header=header) == server
+            assert await server_name_at((served.address, 8443), trust, sni, header=header) == server
 
 
 async def test_destination_is_read_from_trusted_proxies_only(
@@ -259,8 +259,12 @@ async def test_destination_is_read_from_trusted_proxies_only(
         gateway = inside(WANTED, a, b, proxies=("127.0.9.0/24",))
         async with serving(gateway) as served:
             address = (served.address, 8443)
-            assert await asked(address, trust, None, header=header, source="127.0.9.7") == "a"
-            assert await asked(address, trust, None, header=header, source="127.0.8.7") == ""
+            assert (
+                await server_name_at(address, trust, None, header=header, source="127.0.9.7") == "a"
+            )
+            assert (
+                await server_name_at(address, trust, None, header=header, source="127.0.8.7") == ""
+            )
 
 
 @pytest.mark.parametrize(
@@ -288,7 +292,7 @@ async def test_sources_are_compared_with_trusted_address(
 
         async def reached(destination: str, port: int = 443) -> str:
             header = apiservers.version_2(claimed, destination, port)
-            return await asked(address, trust, None, header=header, source=peer)
+            return await server_name_at(address, trust, None, header=header, source=peer)
 
         assert await reached("10.1.2.3") == server
         assert await reached("10.1.2.3", 444) == ""
@@ -308,9 +312,9 @@ async def test_changed_destination_keeps_other_connections(
             more = (WANTED[0], Destination("10.1.2.9", 443, "b"))
             changed = await served.serve(inside(more, a, b))
             assert {type_url for type_url, _ in changed} == {CLUSTER, ENDPOINTS}
-            assert await asked(address, trust, None, header=other) == "b"
+            assert await server_name_at(address, trust, None, header=other) == "b"
             await served.serve(inside(WANTED[:1], a))
-            assert await asked(address, trust, None, header=other) == ""
+            assert await server_name_at(address, trust, None, header=other) == ""
             assert await kept.echo("still here") == "still here"
             kept.close()
 
@@ -323,9 +327,9 @@ async def test_ports_do_not_share_hostnames(authority: Authority, trust: ssl.SSL
             "ns/gw", streams=(*first.streams, second), clusters=first.clusters
         )
         async with serving(gateway) as served:
-            assert await asked((served.address, 8443), trust, "api.a.test") == "a"
-            assert await asked((served.address, 8443), trust, "api.b.test") == ""
-            assert await asked((served.address, 9443), trust, "api.b.test") == "b"
+            assert await server_name_at((served.address, 8443), trust, "api.a.test") == "a"
+            assert await server_name_at((served.address, 8443), trust, "api.b.test") == ""
+            assert await server_name_at((served.address, 9443), trust, "api.b.test") == "b"
 
 
 async def test_connections_are_closed_without_endpoints_and_else_spread(
@@ -340,11 +344,14 @@ async def test_connections_are_closed_without_endpoints_and_else_spread(
 
         async with serving(of()) as served:
             address = (served.address, 8443)
-            assert await asked(address, trust, "api.test") == ""
+            assert await server_name_at(address, trust, "api.test") == ""
             await served.serve(of(a, b))
-            assert {await asked(address, trust, "api.test") for _ in range(20)} == {"a", "b"}
+            assert {await server_name_at(address, trust, "api.test") for _ in range(20)} == {
+                "a",
+                "b",
+            }
             await served.serve(of(b))
-            assert {await asked(address, trust, "api.test") for _ in range(5)} == {"b"}
+            assert {await server_name_at(address, trust, "api.test") for _ in range(5)} == {"b"}
 
 
 def _worlds(
@@ -420,6 +427,6 @@ async def test_removed_chain_closes_only_its_connections(
             await served.serve(outside(hosts[:1], a))
             await asyncio.sleep(3)
             assert await kept.echo("here") == "here"
-            with pytest.raises(Refused):
+            with pytest.raises(ConnectionRejected):
                 await ended.echo("here")
             kept.close()

@@ -16,7 +16,7 @@ from cryptography import x509
 
 from fakes import https_server
 from fakes.authority import Authority
-from fakes.envoy_serving import Served, host, listening, serving, to
+from fakes.envoy_serving import Served, host, listening, route_to, serving
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.xds.resources import SECRET
@@ -184,7 +184,7 @@ async def test_backend_certificates_are_verified(authority: Authority, directory
     with https_server.serving(context) as port:
         clusters = {path: proven(tls, ir.Endpoint("127.0.0.1", port))
                     for path, (tls, _) in cases.items()}  # fmt: skip
-        routes = [to(each.name, f"ns/r{path}/0", path) for path, each in clusters.items()]
+        routes = [route_to(each.name, f"ns/r{path}/0", path) for path, each in clusters.items()]
         listener = ir_gateway.Listener(8080, "HTTP", (host("a.test", *routes),))
         gateway = ir_gateway.Gateway(
             "ns/gw", listeners=(listener,), clusters=tuple(clusters.values()),

@@ -12,7 +12,7 @@ import aiohttp
 import jwt
 import pytest
 
-from fakes.envoy_serving import backend, host, listening, plain, serving, to
+from fakes.envoy_serving import backend, host, listening, plain, route_to, serving
 from fakes.origins import match_of
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Authorization, Basic, Claim, Jwt, Requirement
@@ -25,7 +25,10 @@ from gatehouse.compiler.ir.settings import (
     Settings,
 )
 from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, SCOPE
+
+USERS = Origin("AuthenticationFilter", "ns", "users", "basic.secretRef")
 
 pytestmark = pytest.mark.process
 
@@ -53,7 +56,11 @@ async def test_most_specific_hostname_answers_in_any_case() -> None:
 
 async def test_internal_headers_are_removed_in_both_directions() -> None:
     async with backend("one") as endpoint:
-        hosts = [host("a.example", to("c")), answers("b.example", 201), host("*.w", to("c"))]
+        hosts = [
+            host("a.example", route_to("c")),
+            answers("b.example", 201),
+            host("*.w", route_to("c")),
+        ]
         async with serving(plain(hosts, [ir.Cluster("c", (endpoint,))])) as served:
             sent = {"x-gh-scope": "8080/-/b.example", "x-envoy-upstream-rq-timeout-ms": "1"}
             for name in ("a.example", "x.w", "X.W"):
@@ -68,7 +75,7 @@ async def test_internal_headers_are_removed_in_both_directions() -> None:
 async def test_values_are_never_expanded_as_formats() -> None:
     value = "%REQ(x-secret)% 100% %DOWNSTREAM_REMOTE_ADDRESS% %% \\1"
     edit = ir.HeaderEdit(set=(ir.HeaderValue("X-A", value),), add=(ir.HeaderValue("X-B", value),))
-    route = to(
+    route = route_to(
         "c", request_headers=edit, response_headers=edit,
         rewrite=ir.Rewrite(path=ir.FullPath("/\\1/%REQ(x)%")),
     )  # fmt: skip
@@ -89,10 +96,10 @@ async def test_passwords_and_tokens_are_required_for_every_kind_of_hostname(name
     keys = json.dumps({"keys": [{"kty": "oct", "alg": "HS256", "k": encoded}]}).encode()
     staff = Requirement((Claim("groups", ("staff",), header="X-Groups"),))
     routes = [
-        to("c", "ns/b/0/0", "/basic",
-           authentication=Basic("r", "users", "ns/users"), origin=match_of("ns/b/0/0")),
-        to("c", "ns/j/0/0", "/token", authentication=Jwt("r", "keys")),
-        to("c", "ns/j/1/0", "/staff",
+        route_to("c", "ns/b/0/0", "/basic",
+           authentication=Basic("r", "users", USERS), origin=match_of("ns/b/0/0")),
+        route_to("c", "ns/j/0/0", "/token", authentication=Jwt("r", "keys")),
+        route_to("c", "ns/j/1/0", "/staff",
            authentication=Jwt("r", "keys", authorization=Authorization((staff,)))),
     ]  # fmt: skip
     files = (
@@ -122,12 +129,9 @@ async def test_passwords_and_tokens_are_required_for_every_kind_of_hostname(name
             said = token(groups="staff") | {"X-Groups": "forged"}
             _, _, seen = await served.ask("a.example", "/staff", headers=said)
             assert dict(seen["headers"])["x-groups"] == "staff"
-            why = (
-                "AuthenticationFilter ns/users: spec.basic.secretRef: users that cannot log in: 1. "
-                "Envoy supports only {SHA} and {PLAIN} passwords"
-            )
+            why = "users that cannot log in: 1. Envoy supports only {SHA} and {PLAIN} passwords"
             assert served.generated.unsupported == (
-                Unsupported(match_of("ns/b/0/0"), why, served=True),
+                Unsupported(match_of("ns/b/0/0"), why, served=True, setting=USERS),
             )
             [scope] = [e for e in served.generated.resources.by_type[SCOPE].values() if e.secret]
             assert hashed not in repr(scope)
@@ -156,7 +160,7 @@ async def test_claim_header_has_text_value(claim: str, value: object, told: str)
     keys = json.dumps({"keys": [{"kty": "oct", "alg": "HS256", "k": encoded}]}).encode()
     rules = Authorization((Requirement((Claim(claim, ("x",), header="X-Told"),), every=False),
                            Requirement((Claim("exp", ()),))), every=False)  # fmt: skip
-    route = to("c", authentication=Jwt("r", "keys", authorization=rules))
+    route = route_to("c", authentication=Jwt("r", "keys", authorization=rules))
     files = (SecretFile("keys", SecretBytes(keys)),)
     async with backend("one") as endpoint:
         made = plain([host("a.example", route)], [ir.Cluster("c", (endpoint,))], secrets=files)
@@ -177,8 +181,8 @@ async def test_realm_comes_from_filter_or_backend() -> None:
     realm = 'a "b" %REQ(x)% \\'
     users = SecretFile("users", SecretBytes(b"me:{PLAIN}secret\n"))
     routes = [
-        to("c", "ns/b/0/0", "/asked", authentication=Basic(realm, "users")),
-        to("c", "ns/b/1/0", "/open"),
+        route_to("c", "ns/b/0/0", "/asked", authentication=Basic(realm, "users")),
+        route_to("c", "ns/b/1/0", "/open"),
     ]
     good = {"Authorization": "Basic " + base64.b64encode(b"me:secret").decode(), "x": "y"}
     async with listening(refuse) as endpoint:
@@ -194,7 +198,7 @@ async def test_realm_comes_from_filter_or_backend() -> None:
 async def test_long_bodies_are_rejected_with_and_without_content_length() -> None:
     limited = Settings(client=ClientSettings(body_size=10))
     async with backend("one") as endpoint:
-        hosts = [host("*.example", to("c", settings=limited))]
+        hosts = [host("*.example", route_to("c", settings=limited))]
         async with serving(plain(hosts, [ir.Cluster("c", (endpoint,))])) as served:
 
             async def chunks(number: int) -> object:
@@ -223,19 +227,17 @@ async def test_rate_limit_applies_per_key_value() -> None:
 
 
 async def test_unreachable_backends_answer_as_the_ir_specifies() -> None:
-    shares = (ir.Backend("c", 1), ir.Backend("", 1))
+    broken = ir.Match(ir.PathPrefix("/broken"))
     routes = [
-        to("", "ns/r/0/0", "/broken"),
-        to("idle", "ns/r/1/0", "/idle"),
-        ir.Route("ns/r/2/0", ir.Match(ir.PathPrefix("/half")), ir.Forward(shares)),
-        ir.Route("ns/r/3/0", ir.Match(ir.PathPrefix("/none")), ir.Forward()),
+        ir.Route("ns/r/0/0", broken, ir.Respond(500)),
+        route_to("idle", "ns/r/1/0", "/idle"),
+        route_to("c", "ns/r/2/0", "/half", failing=1),
     ]
     async with backend("one") as endpoint:
         clusters = [ir.Cluster("c", (endpoint,)), ir.Cluster("idle", ())]
         async with serving(plain([host("a.example", *routes)], clusters)) as served:
             assert (await served.ask("a.example", "/broken"))[0] == 500
             assert (await served.ask("a.example", "/idle"))[0] == 503
-            assert (await served.ask("a.example", "/none"))[0] == 500
             seen = Counter([(await served.ask("a.example", "/half"))[0] for _ in range(60)])
             assert set(seen) == {200, 500}
 
@@ -255,11 +257,11 @@ async def test_timeouts_and_retries() -> None:
         writer.close()
 
     routes = [
-        to("c", "ns/r/0/0", "/slow", request_timeout=0.2),
-        to("c", "ns/r/1/0", "/slower", backend_timeout=0.2),
-        to("c", "ns/r/2/0", "/slowest", backend_timeout=0.1, retry=ir.Retry(2)),
-        to("c", "ns/r/3/0", "/twice", retry=ir.Retry(2, (503,))),
-        to("c", "ns/r/4/0", "/once", retry=ir.Retry(2, (502,))),
+        route_to("c", "ns/r/0/0", "/slow", request_timeout=0.2),
+        route_to("c", "ns/r/1/0", "/slower", backend_timeout=0.2),
+        route_to("c", "ns/r/2/0", "/slowest", backend_timeout=0.1, retry=ir.Retry(2)),
+        route_to("c", "ns/r/3/0", "/twice", retry=ir.Retry(2, (503,))),
+        route_to("c", "ns/r/4/0", "/once", retry=ir.Retry(2, (502,))),
     ]
     async with listening(answer) as endpoint:
         gateway = plain([host("a.example", *routes)], [ir.Cluster("c", (endpoint,))])
@@ -278,7 +280,7 @@ async def test_timeouts_and_retries() -> None:
 async def test_session_stays_on_its_endpoint(kind: str) -> None:
     async with backend("one") as one, backend("two") as two:
         session = ir.Persistence(kind, "X-Session", 60)  # type: ignore[arg-type]
-        hosts = [host("*.example", to("c", persistence=session))]
+        hosts = [host("*.example", route_to("c", persistence=session))]
         async with serving(plain(hosts, [ir.Cluster("c", (one, two))])) as served:
             _, headers, first = await served.ask("a.example")
             if kind == "cookie":
@@ -300,7 +302,7 @@ async def test_requests_are_mirrored() -> None:
 
     async with listening(answer) as copy, backend("one") as endpoint:
         clusters = [ir.Cluster("c", (endpoint,)), ir.Cluster("m", (copy,))]
-        hosts = [host("a.example", to("c", mirrors=(ir.Mirror("m"),)))]
+        hosts = [host("a.example", route_to("c", mirrors=(ir.Mirror("m"),)))]
         async with serving(plain(hosts, clusters)) as served:
             assert (await served.ask("a.example", "/p?q=1"))[0] == 200
             head = await asyncio.wait_for(seen.get(), 10)
@@ -309,7 +311,7 @@ async def test_requests_are_mirrored() -> None:
 
 async def test_route_change_is_one_resource_and_closes_no_connection() -> None:
     async with backend("one") as one, backend("two") as two:
-        hosts = [host(f"h{number}.example", to("c")) for number in range(20)]
+        hosts = [host(f"h{number}.example", route_to("c")) for number in range(20)]
         others = [ir.Cluster("c", (one,)), ir.Cluster("d", (two,))]
         async with serving(plain(hosts, others)) as served:
             url = f"http://{served.address}:8080/"
@@ -328,7 +330,7 @@ async def test_route_change_is_one_resource_and_closes_no_connection() -> None:
                         return json.loads(body)["service"] if answer.status == 200 else None
 
                 assert await ask() == "one"
-                hosts[7] = host("h7.example", to("d"))
+                hosts[7] = host("h7.example", route_to("d"))
                 assert await served.serve(plain(hosts, others)) == {(SCOPE, "8080/-/h7.example")}
 
                 async def moved() -> bool:

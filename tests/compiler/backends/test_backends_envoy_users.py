@@ -18,6 +18,7 @@ from gatehouse.compiler.ir.authentication import (
     Requirement,
 )
 from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.dataplane.origin import Origin
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, LISTENER, SIDECAR_CONFIG, ResourceSet
 from gatehouse.sidecars.authenticator.config import FILE, PASSWORDS, Party, Realm
@@ -68,9 +69,7 @@ def test_requests_are_rejected_without_authenticator() -> None:
     found = envoy.Generator(envoy.Capabilities()).generate(gateway(guarded(users())))
     (said,) = found.unsupported
     why = "OpenID Connect requires an agent with an authenticator"
-    assert said == Unsupported(
-        match_of("ns/r/0/0"), f"AuthenticationFilter ns/users: spec.oidc: {why}"
-    )
+    assert said == Unsupported(match_of("ns/r/0/0"), why)
     assert SIDECAR_CONFIG not in found.resources.by_type
     assert CLUSTER not in found.resources.by_type
 
@@ -115,7 +114,7 @@ def test_path_used_by_another_filter_is_reported(field: str) -> None:
     }
     routes = (guarded(users(), "ns/r/0/0"), guarded(paths[field], "ns/r/1/0", "/other"))
     found = envoy.Generator(ABLE).generate(gateway(*routes))
-    why = "the path /callback-users is already used by another AuthenticationFilter"
+    why = "the path /callback-users is already used by another filter"
     assert found.unsupported == (Unsupported(match_of("ns/r/1/0"), why),)
 
 
@@ -142,10 +141,13 @@ def test_session_is_valid_on_both_proxies() -> None:
     assert SessionCodec(here, b"two").session(cookie) is None
 
 
+MEMBERS = Origin("AuthenticationFilter", "ns", "members", "basic.secretRef")
+
+
 @pytest.mark.parametrize("users", ["weak", "strong"])
 @pytest.mark.parametrize("able", [True, False])
 def test_authenticator_checks_passwords_that_envoy_does_not_support(users: str, able: bool) -> None:
-    wanted = Basic("members", users, "ns/members")
+    wanted = Basic("members", users, MEMBERS)
     generator = envoy.Generator(envoy.Capabilities(authenticators=able))
     found = generator.generate(gateway(guarded(wanted)))
     described = found.resources.by_type.get(SIDECAR_CONFIG, {})

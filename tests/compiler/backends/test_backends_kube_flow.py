@@ -11,7 +11,7 @@ import pytest_asyncio
 from cryptography import x509
 
 from fakes import kube_upstream
-from fakes.kube_serving import ALL, EVERYTHING, HOST, Answer, World, world
+from fakes.kube_serving import ALL, EVERYTHING, HOST, ProxyResponse, World, world
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.xds.resources import LISTENER
 
@@ -29,12 +29,12 @@ def rule(**fields: ir.Names) -> ir.Rule:
     return ir.Rule(**values)
 
 
-async def spread(two: World, count: int, target: str, clients: int = 12) -> list[Answer]:
+async def spread(two: World, count: int, target: str, clients: int = 12) -> list[ProxyResponse]:
     """Send so many concurrent requests, on separate connections that both workers have."""
     alice = two.client("alice")
     connections = [await two.connect(alice) for _ in range(clients)]
 
-    async def some(number: int) -> list[Answer]:
+    async def some(number: int) -> list[ProxyResponse]:
         return [await connections[number].ask(target) for _ in range(count // clients)]
 
     return [each for found in await asyncio.gather(*map(some, range(clients))) for each in found]
@@ -66,9 +66,9 @@ async def test_in_flight_limit_is_exact(two: World) -> None:
         assert two.upstream.busiest == 5
         refused = next(each for each in found if each.status == 429)
         assert refused.headers["retry-after"] == "1"
-        assert refused.said["reason"] == "TooManyRequests"
-        assert refused.said["details"] == {"retryAfterSeconds": 1}
-        assert refused.said["message"] == (
+        assert refused.document["reason"] == "TooManyRequests"
+        assert refused.document["details"] == {"retryAfterSeconds": 1}
+        assert refused.document["message"] == (
             f'too many requests for cluster({HOST}), limited by flowControl(name=few, and "odd",'
             "type=MaxRequestsInflight,size=5)"
         )
@@ -98,7 +98,7 @@ async def test_token_bucket_is_shared_by_workers_and_policies(two: World) -> Non
     assert 20 <= passed <= 23
     refused = next(each for each in found if each.status == 429)
     assert refused.headers["retry-after"] == "1"
-    assert refused.said["message"].endswith("name=s,type=TokenBucket,qps=1,burst=20)")
+    assert refused.document["message"].endswith("name=s,type=TokenBucket,qps=1,burst=20)")
     events = await two.ask(two.client("alice"), "/api/v1/events")
     assert (events.status, "retry-after" in events.headers) == (429, False)
     # Another policy does not get another token bucket.
@@ -122,10 +122,10 @@ async def test_policies_are_evaluated_in_order_and_unmatched_requests_rejected(t
     async def held(user: str, groups: list[str], target: str, method: str = "GET") -> str:
         found = await two.ask(two.client(user, *groups), target, method)
         if found.status == 403:
-            assert found.said["reason"] == "Forbidden"
+            assert found.document["reason"] == "Forbidden"
             return ""
         assert found.status == 429
-        return str(found.said["message"].partition("name=")[2][:1])
+        return str(found.document["message"].partition("name=")[2][:1])
 
     pods = "/api/v1/namespaces/n/pods"
     assert await held("bobby", [], f"{pods}/p") == "a"
@@ -143,8 +143,8 @@ async def test_policies_are_evaluated_in_order_and_unmatched_requests_rejected(t
 async def test_denied_cluster_rejects_all_requests(two: World) -> None:
     await two.serve(two.cluster(denied=True))
     found = await two.ask(two.client("alice"))
-    assert (found.status, found.said["reason"]) == (429, "TooManyRequests")
-    assert HOST in found.said["message"]
+    assert (found.status, found.document["reason"]) == (429, "TooManyRequests")
+    assert HOST in found.document["message"]
     await two.serve(two.cluster())
 
     async def served() -> bool:
@@ -163,9 +163,9 @@ async def test_requests_go_to_ready_servers_of_their_policy(two: World) -> None:
         )
         only = ir.Policy((rule(resources=ir.Names(("pods",)), paths=ir.NONE),), ("https://two",))
         await two.serve(two.cluster(only, ALL, servers=servers))
-        found = Counter(each.said["service"] for each in await spread(two, 48, "/version"))
+        found = Counter(each.document["service"] for each in await spread(two, 48, "/version"))
         assert set(found) == {"one", "two"}
-        found = Counter(each.said["service"] for each in await spread(two, 24, "/api/v1/pods"))
+        found = Counter(each.document["service"] for each in await spread(two, 24, "/api/v1/pods"))
         assert set(found) == {"two"}
         second.ready = False
 
@@ -175,8 +175,8 @@ async def test_requests_go_to_ready_servers_of_their_policy(two: World) -> None:
         await two.served.until(nobody)
         away = await two.ask(two.client("alice"))
         assert away.headers["retry-after"] == "60"
-        assert away.said["reason"] == "ServiceUnavailable"
-        found = Counter(each.said["service"] for each in await spread(two, 24, "/version"))
+        assert away.document["reason"] == "ServiceUnavailable"
+        found = Counter(each.document["service"] for each in await spread(two, 24, "/version"))
         assert set(found) == {"one"}
         second.ready = True
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from fakes.kube_serving import ALL, EVERYTHING, HOST, PORT, Answer, World, world
+from fakes.kube_serving import ALL, EVERYTHING, HOST, PORT, ProxyResponse, World, world
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 
@@ -26,15 +26,15 @@ async def one() -> AsyncIterator[World]:
         yield found
 
 
-def who(answer: Answer) -> tuple[str, list[str]]:
+def who(answer: ProxyResponse) -> tuple[str, list[str]]:
     assert answer.status == 200, answer.body
     [name] = answer.values("impersonate-user")
     return name, answer.values("impersonate-group")
 
 
-def status(answer: Answer) -> tuple[int, str]:
+def status(answer: ProxyResponse) -> tuple[int, str]:
     """Return the code and reason of a Status, which must agree with the response."""
-    said = answer.said
+    said = answer.document
     assert (said["kind"], said["apiVersion"], said["status"]) == ("Status", "v1", "Failure")
     assert said["code"] == answer.status
     assert answer.headers["content-type"] == "application/json"
@@ -160,7 +160,7 @@ async def test_reviewer_sets_lifetime_of_cached_tokens(one: World) -> None:
     one.reviewer.broken = True
     found = await one.ask(one.client(), "/api/v1/pods", "GET", BEARER)
     assert status(found) == (503, "ServiceUnavailable")
-    assert "nobody answers" in found.said["message"]
+    assert "nobody answers" in found.document["message"]
 
 
 async def test_changed_lifetime_applies_to_cached_answers(one: World) -> None:
@@ -225,7 +225,7 @@ async def test_client_identity_headers_do_not_reach_servers(one: World) -> None:
     for turn in range(2):
         found = await one.ask(alice, "/api/v1/pods", "GET", *sent, *sent)
         assert who(found) == ("alice", ["system:authenticated"])
-        seen = {key for key, _ in found.said["headers"]}
+        seen = {key for key, _ in found.document["headers"]}
         assert seen == {
             "impersonate-user", "impersonate-group", "host", "x-forwarded-for", "x-forwarded-proto"
         }  # fmt: skip
@@ -233,7 +233,7 @@ async def test_client_identity_headers_do_not_reach_servers(one: World) -> None:
         for start in (0, 400):
             names = [(f"X-{turn}-{n}", "v") for n in range(start, start + 400)]
             found = await one.ask(alice, "/api/v1/pods", "GET", *names)
-            assert set(dict(names)) <= {key.title() for key, _ in found.said["headers"]}
+            assert set(dict(names)) <= {key.title() for key, _ in found.document["headers"]}
 
 
 async def test_impersonation_is_reviewed_and_headers_replaced(one: World) -> None:
@@ -252,7 +252,7 @@ async def test_impersonation_is_reviewed_and_headers_replaced(one: World) -> Non
         assert found.values("impersonate-extra-ex%2fa") == ["v", "w"]
         refused = await one.ask(carol, "/api/v1/pods", "GET", *wish)
         assert status(refused) == (403, "Forbidden")
-        assert refused.said["message"] == "not you"
+        assert refused.document["message"] == "not you"
     assert len(one.reviewer.asked) == 2
     told = one.reviewer.asked[0][1]
     assert (told["x-groups"], told["x-as-groups"]) == (
@@ -325,7 +325,7 @@ async def test_sni_selects_cluster_and_connections_are_not_shared(one: World) ->
     unknown = await one.ask(alice, sni="unknown.test", host="who.test")
     assert status(unknown) == (503, "ServiceUnavailable")
     assert unknown.headers["retry-after"] == "60"
-    assert "who.test" in unknown.said["message"]
+    assert "who.test" in unknown.document["message"]
     assert (await one.ask(alice, sni="unknown.test", host=HOST)).status == 421
 
 

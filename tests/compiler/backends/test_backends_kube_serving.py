@@ -235,7 +235,7 @@ async def test_servers_with_hostname_path_and_plain_text(one: World) -> None:
 
         await one.served.until(reached)
         found = await one.ask(one.client("alice"), "/api/v1/pods?limit=1&x=%2F")
-        assert found.said["target"] == "/un%20der/api/v1/pods?limit=1&x=%2F"
+        assert found.document["target"] == "/un%20der/api/v1/pods?limit=1&x=%2F"
         assert found.values("impersonate-user") == ["alice"]
         connector = aiohttp.UnixConnector(str(one.directory / "upstream.sock"))
         review = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -304,7 +304,7 @@ async def test_failing_script_permits_nothing(one: World, monkeypatch: pytest.Mo
     monkeypatch.setattr(script, "TEXT", broken)
     await one.serve(one.cluster())
     found = await one.ask(one.client("alice"))
-    assert (found.status, found.said["reason"]) == (500, "InternalError")
+    assert (found.status, found.document["reason"]) == (500, "InternalError")
     assert one.upstream.seen == []
 
 
@@ -374,15 +374,15 @@ async def test_stopped_server_fails_no_request(one: World) -> None:
 
         async def both() -> bool:
             found = [await connection.ask("/version") for _ in range(20)]
-            return {each.said["service"] for each in found} == {"one", "two"}
+            return {each.document["service"] for each in found} == {"one", "two"}
 
         await one.served.until(both)
     found = [await connection.ask("/version") for _ in range(60)]
     assert {each.status for each in found} == {200}
-    assert {each.said["service"] for each in found} == {"one"}
+    assert {each.document["service"] for each in found} == {"one"}
     posted = await connection.ask("/version", "POST")
-    assert "x-envoy-retry-on" not in dict(posted.said["headers"])
-    assert "x-envoy-retry-on" not in dict(found[0].said["headers"])
+    assert "x-envoy-retry-on" not in dict(posted.document["headers"])
+    assert "x-envoy-retry-on" not in dict(found[0].document["headers"])
 
 
 @pytest.mark.parametrize(("streams", "connections"), [(100, 3), (1000, 1)])

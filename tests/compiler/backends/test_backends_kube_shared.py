@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 _CODES = rls_pb2.RateLimitResponse
 
 
-class Counter(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc]
+class Counter(rls_pb2_grpc.RateLimitServiceServicer):
     """Permits so many requests, and records the descriptors."""
 
     def __init__(self, most: int) -> None:
@@ -64,8 +64,8 @@ async def test_shared_limit_is_checked_after_local_limit() -> None:
         assert all(each == expected for each in counter.asked)
         for each in found[3:]:
             assert each.headers["retry-after"] == "1"
-            assert each.said["reason"] == "TooManyRequests"
-            assert "flowControl(name=s," in each.said["message"]
+            assert each.document["reason"] == "TooManyRequests"
+            assert "flowControl(name=s," in each.document["message"]
         assert (await one.ask(alice, "/version")).status == 200
         # Without a service only the limit of one data plane applies.
         await server.stop(0)

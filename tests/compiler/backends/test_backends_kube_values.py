@@ -11,7 +11,7 @@ from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.kube_serving import EVERYTHING, HOST, Answer, World, world
+from fakes.kube_serving import EVERYTHING, HOST, ProxyResponse, World, world
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.backends.envoy.kube_apiserver import policy_metadata
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -166,7 +166,7 @@ async def test_real_envoy_selects_policies_as_the_ir_specifies() -> None:
                     assert _chosen(answer) == wanted, (user, request, found)
 
 
-async def _ask_all(one: World, context: Any) -> list[Answer]:
+async def _ask_all(one: World, context: Any) -> list[ProxyResponse]:
     connection = await one.connect(context)
     found = [await connection.ask(target, method) for method, target, _ in REQUESTS]
     connection.close()
@@ -174,8 +174,8 @@ async def _ask_all(one: World, context: Any) -> list[Answer]:
     return found
 
 
-def _chosen(answer: Answer) -> int | None:
+def _chosen(answer: ProxyResponse) -> int | None:
     if answer.status == 403:
         return None
     assert answer.status == 429, answer
-    return int(answer.said["message"].partition("name=")[2].partition(",")[0])
+    return int(answer.document["message"].partition("name=")[2].partition(",")[0])

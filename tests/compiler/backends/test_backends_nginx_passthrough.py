@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.apiservers import apiserver, asked, version_1
+from fakes.apiservers import apiserver, server_name_at, version_1
 from fakes.authority import Authority
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import nginx
@@ -72,11 +72,11 @@ async def test_tls_passes_through_and_sources_are_enforced(tmp_path: Path) -> No
             clusters=tuple(ir.Cluster(each.name, (each.endpoint,), "tcp") for each in (a, b)),
         )
         async with serving(gateway):
-            assert await asked(ADDRESS, trust, "api.a.test", source="127.0.8.1") == "a"
-            assert await asked(ADDRESS, trust, "api.b.test", source="127.0.9.1") == "b"
-            assert await asked(ADDRESS, trust, "api.b.test", source="127.0.8.1") == ""
-            assert await asked(ADDRESS, trust, "api.c.test", source="127.0.9.1") == ""
-            assert await asked(ADDRESS, trust, None, source="127.0.9.1") == ""
+            assert await server_name_at(ADDRESS, trust, "api.a.test", source="127.0.8.1") == "a"
+            assert await server_name_at(ADDRESS, trust, "api.b.test", source="127.0.9.1") == "b"
+            assert await server_name_at(ADDRESS, trust, "api.b.test", source="127.0.8.1") == ""
+            assert await server_name_at(ADDRESS, trust, "api.c.test", source="127.0.9.1") == ""
+            assert await server_name_at(ADDRESS, trust, None, source="127.0.9.1") == ""
 
 
 async def test_source_in_proxy_header_counts_from_trusted_proxy(tmp_path: Path) -> None:
@@ -97,7 +97,9 @@ async def test_source_in_proxy_header_counts_from_trusted_proxy(tmp_path: Path) 
 
             async def reached(proxy: str, client: str) -> str:
                 header = version_1(client, "192.0.2.1", 443)
-                return await asked(ADDRESS, trust, "api.b.test", source=proxy, header=header)
+                return await server_name_at(
+                    ADDRESS, trust, "api.b.test", source=proxy, header=header
+                )
 
             assert await reached("127.0.8.1", "203.0.113.9") == "b"
             assert await reached("127.0.8.1", "198.51.100.9") == ""

@@ -133,6 +133,18 @@ def test_snippet_is_traced_to_its_policy(context: str, tmp_path: Path) -> None:
     assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(Origin(*key)),)
 
 
+def test_certificate_is_traced_to_its_secret() -> None:
+    origins = Origin("Secret", "n", "a"), Origin("Secret", "n", "b")
+    gateway = ir.Gateway(
+        "n/gw",
+        certificates=tuple(
+            ir.Certificate(f"cert-{each.name}", b"", ir.SecretBytes(b""), each) for each in origins
+        ),
+    )
+    message = 'cannot load certificate "/x/gatehouse/tls/cert-b.crt": PEM_read_bio() failed'
+    assert nginx.suspects(gateway, CAPABILITIES, message) == (Suspect(origins[1]),)
+
+
 def test_port_that_cannot_be_bound_is_traced_to_the_port() -> None:
     gateway = compiled(rule())
     message = "nginx: [emerg] bind() to 0.0.0.0:80 failed (98: Address already in use)"

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from rich.console import Console
 
-from fakes.balancing import World, balancer, node, port, service
-from fakes.hosts import hosted, name, plus
+from fakes.hosts import name, plus, running_host
+from fakes.load_balancer_world import World, balancer, node, port, service
 from gatehouse.cli import status_load_balancers as cli
 from gatehouse.compiler.backends.nginx_plus import Renderer
 from gatehouse.compiler.frontends import external_load_balancer as front
@@ -20,7 +20,7 @@ from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.metrics import host_metrics
 from gatehouse.controller.metrics import collector_registry
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.nginx_plus import Server, seconds
+from gatehouse.dataplane.nginx_plus import Server, parse_seconds
 from gatehouse.runtime.health import HealthServer
 from gatehouse.standalone.free_ports import free_port
 from transports.nginx_plus.test_load_balancers_faults import fleet, held, until
@@ -183,15 +183,15 @@ def test_draining_uses_the_field_of_the_context(context: str, says: Server) -> N
     ("text", "value"), [("10s", 10), ("1m", 60), ("1h30m", 5400), ("500ms", 0.5), ("7", 7)]
 )
 def test_times_are_read_as_nginx_writes_them(text: str, value: float) -> None:
-    assert seconds(text) == value
+    assert parse_seconds(text) == value
 
 
 def test_invalid_time_equals_nothing() -> None:
-    assert seconds("soon") != seconds("soon")
+    assert parse_seconds("soon") != parse_seconds("soon")
 
 
 async def test_host_that_keeps_other_values_is_reported() -> None:
-    async with hosted(plus("http/web")) as host:
+    async with running_host(plus("http/web")) as host:
         upstream = host.upstream("http/web")
         real = upstream.add
 
@@ -199,5 +199,5 @@ async def test_host_that_keeps_other_values_is_reported() -> None:
             return real({**body, "weight": 9}, names, version)
 
         upstream.add = add  # type: ignore[method-assign]
-        await host.want({"http/web": ["10.0.0.1:80"]})
+        await host.set_desired({"http/web": ["10.0.0.1:80"]})
         assert "the host did not apply all servers and values" in host.reports[-1].trouble

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import yaml
 
-from fakes.admitted import admitted
+from fakes.admission import admitted_objects
 from gatehouse.apis.data_plane_workload import NetworkOptions
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.compilation import Compilation
@@ -68,7 +68,7 @@ def made(case: str) -> str:
     overrides = "limited" not in case
     compilation = Compilation(gateway_api.Settings(bind="any", workload_overrides=overrides))
     gateways: dict[tuple[str, str], dict[str, Any]] = {}
-    for kind, raw in [*admitted(BASE), *admitted(text)]:
+    for kind, raw in [*admitted_objects(BASE), *admitted_objects(text)]:
         metadata = raw["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         compilation.put(kind, key, raw)
@@ -100,7 +100,9 @@ class Plain(yaml.SafeDumper):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_made(case: str, request: pytest.FixtureRequest) -> None:
+def test_provisioned_objects_match_expected_objects(
+    case: str, request: pytest.FixtureRequest
+) -> None:
     expected = HERE / case / "objects.yaml"
     found = made(case)
     if request.config.getoption("--refresh-golden"):

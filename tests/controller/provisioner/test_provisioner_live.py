@@ -151,7 +151,7 @@ async def test_a_daemon_set_takes_a_deployments_place_and_gives_it_back(live: Li
     await live.until(DAEMON_SETS, lambda found: found is None)
 
 
-async def test_what_is_asked_for_no_more_goes_and_what_users_change_comes_back(live: Live) -> None:
+async def test_reconcile_removes_unset_fields_and_reverts_user_changes(live: Live) -> None:
     live.plan(
         service={"loadBalancerSourceRanges": ["10.0.0.0/8"]},
         deployment={"pod": {"nodeSelector": {"a": "1", "b": "2"}}},
@@ -200,7 +200,7 @@ async def test_a_network_policy_follows_listeners_and_goes_with_its_gateway(live
     await live.until(NETWORK_POLICIES, lambda found: found is None)
 
 
-async def test_peers_that_mean_nothing_are_told_in_the_api_servers_words(live: Live) -> None:
+async def test_invalid_network_policy_peer_is_reported_with_api_server_message(live: Live) -> None:
     live.plan(networkPolicy={"enable": True, "egressTo": [{"ipBlock": {"cidr": "ten"}}]})
     async with asyncio.timeout(10):
         while "spec.egress[1].to[0].ipBlock.cidr" not in live.trouble():
@@ -218,7 +218,7 @@ async def test_another_class_of_load_balancers_means_another_service(live: Live)
     assert before["metadata"]["uid"] != after["metadata"]["uid"]
 
 
-async def test_a_patch_that_cannot_be_applied_is_told_and_changes_nothing(live: Live) -> None:
+async def test_inapplicable_patch_is_reported_and_leaves_deployment_unchanged(live: Live) -> None:
     live.plan()
     before = await live.until(DEPLOYMENTS, bool)
     patch = {"type": "JSONPatch", "value": [{"op": "remove", "path": "/spec/nothing"}]}
@@ -234,7 +234,7 @@ async def test_a_patch_that_cannot_be_applied_is_told_and_changes_nothing(live: 
             await asyncio.sleep(0.05)
 
 
-async def test_what_refuses_the_api_server_is_told_in_its_words(live: Live) -> None:
+async def test_invalid_pod_field_is_reported_with_api_server_message(live: Live) -> None:
     live.plan(deployment={"pod": {"tolerations": [{"operator": 7}]}})
     async with asyncio.timeout(10):
         while not live.trouble():

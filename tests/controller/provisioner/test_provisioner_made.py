@@ -44,7 +44,7 @@ def test_objects_are_found_by_their_gateway_until_they_go() -> None:
     assert made.of(("ns", "g")).keys() == {("ConfigMap", "a")}
 
 
-def test_what_is_changed_to_be_somebody_elses_is_not_known_any_more() -> None:
+def test_owned_objects_forgets_object_when_manager_label_changes() -> None:
     made = OwnedObjects()
     made.on_changes(DEPLOYMENTS, changes(a=obj("a")))
     made.on_changes(DEPLOYMENTS, changes(a=obj("a", **{names.MANAGED_BY: "somebody"})))

@@ -93,7 +93,7 @@ def test_infrastructure_annotations_cannot_name_the_service_of_a_pod() -> None:
 
 
 @pytest.mark.parametrize("key", ["app.kubernetes.io/managed-by", "app.kubernetes.io/name"])
-def test_infrastructure_labels_cannot_replace_ours(key: str) -> None:
+def test_infrastructure_labels_cannot_override_gatehouse_labels(key: str) -> None:
     usual = made(gateway())["Service"]["metadata"]["labels"][key]
     raw = gateway(infrastructure={"labels": {key: "mine"}})
     assert made(raw)["Service"]["metadata"]["labels"][key] == usual
@@ -127,7 +127,7 @@ def test_a_gateway_without_a_port_gets_no_service() -> None:
     assert "Service" not in made(gateway(), ())
 
 
-def test_the_agent_is_told_where_its_control_plane_is_and_who_it_is() -> None:
+def test_agent_environment_names_control_plane_and_agent_identity() -> None:
     env = {entry["name"]: entry.get("value") for entry in container(gateway())["env"]}
     assert env == {
         "POD_NAME": None,

@@ -1,11 +1,11 @@
-"""One client's conversation: whatever the interleaving, it ends with what is published."""
+"""ADS session of one client: every interleaving ends with the published resources."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.envoy_model import Envoy, Reply, made, refusable
+from fakes.envoy_model import Envoy, Reply, make_resource, rejectable
 from fakes.envoy_worlds import check, worlds
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_session import AdsSession, Request
@@ -20,7 +20,7 @@ class Session:
         self.publication = SnapshotCache()
         self.envoy = Envoy()
         self.refusable: set[str] = set()
-        self.envoy.broken_by_refusal = self.refusable.__contains__
+        self.envoy.broken_by_rejection = self.refusable.__contains__
         self.connect()
 
     def connect(self) -> None:
@@ -29,7 +29,7 @@ class Session:
 
     def publish(self, world: ResourceSet) -> None:
         for each in world.by_type.get(CLUSTER, {}).values():
-            if refusable(each):
+            if rejectable(each):
                 self.refusable.add(each.name)
         self.publication.publish(world)
 
@@ -82,28 +82,30 @@ def test_whatever_happens_the_client_ends_with_what_is_published(steps: list[obj
             session.publish(step)
         else:
             getattr(session, str(step))()
-    session.publish(ResourceSet([made(SECRET, "nobody asks for this", "one")]))
+    session.publish(ResourceSet([make_resource(SECRET, "nobody asks for this", "one")]))
     last = next((each for each in reversed(steps) if isinstance(each, ResourceSet)), ResourceSet())
     session.publish(last)
     session.finish()
     conversation = session.dialogue.conversation
     assert conversation.confirmed == last.version
-    check(session.envoy, last, [each.resource for each in conversation.refused()])
+    check(session.envoy, last, [each.resource for each in conversation.rejected_resources()])
     assert session.envoy.faults == []
     assert session.envoy.waits == 0
 
 
 def test_nothing_is_confirmed_before_endpoints_that_were_asked_for_late_are_accepted() -> None:
     publication = SnapshotCache()
-    publication.publish(ResourceSet([made(CLUSTER, "a", "one"), made(ENDPOINTS, "a", "two")]))
+    publication.publish(
+        ResourceSet([make_resource(CLUSTER, "a", "one"), make_resource(ENDPOINTS, "a", "two")])
+    )
     conversation = AdsSession(publication)
-    has = {"a": made(CLUSTER, "a", "one").version}
+    has = {"a": make_resource(CLUSTER, "a", "one").version}
     conversation.receive(Request(CLUSTER, versions=has))
     greeting = conversation.next()
     assert greeting is not None
     conversation.receive(Request(CLUSTER, nonce=greeting.nonce))
     assert conversation.next() is None
-    older = {"a": made(ENDPOINTS, "a", "one").version}
+    older = {"a": make_resource(ENDPOINTS, "a", "one").version}
     conversation.receive(Request(ENDPOINTS, subscribe=("a",), versions=older))
     told = conversation.next()
     assert told is not None

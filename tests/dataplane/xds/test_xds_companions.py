@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.envoy_model import made
+from fakes.envoy_model import make_resource
 from fakes.envoy_worlds import worlds
 from fakes.relay_chain import MOVES, Chain
 from gatehouse.dataplane.origin import Origin
@@ -46,14 +46,14 @@ class Accompanied(Chain):
 
 
 def described(name: str, text: str) -> Resource:
-    return made(SIDECAR_CONFIG, f"model/{name}", text)
+    return make_resource(SIDECAR_CONFIG, f"model/{name}", text)
 
 
 @st.composite
 def accompanied_worlds(draw: st.DrawFn) -> ResourceSet:
     texts = st.sampled_from(["one", "two", "bad"])
-    found = draw(st.dictionaries(st.sampled_from(["p", "q", "r"]), texts))
-    return draw(worlds()).changed(described(name, text) for name, text in found.items())
+    result = draw(st.dictionaries(st.sampled_from(["p", "q", "r"]), texts))
+    return draw(worlds()).changed(described(name, text) for name, text in result.items())
 
 
 STEPS = st.one_of(
@@ -89,19 +89,19 @@ def test_companions_end_with_what_is_described_and_refusals_are_known(steps: lis
     assert {name: each.body for name, each in chain.does.items() if name in good} == good
     assert chain.does.keys() <= wanted.keys()
     assert chain.server is not None
-    refused = [each.resource for each in chain.server.conversation.refused()]
+    refused = [each.resource for each in chain.server.conversation.rejected_resources()]
     assert {each.key for each in refused if each.type_url == SIDECAR_CONFIG} == {
         each.key for each in wanted.values() if each.body == b"bad"
     }
-    kept = chain.kept.by_type.get(SIDECAR_CONFIG, {})
-    assert {name: each.body for name, each in kept.items()} == {
+    sidecar_config = chain.kept.by_type.get(SIDECAR_CONFIG, {})
+    assert {name: each.body for name, each in sidecar_config.items()} == {
         name: each.body for name, each in chain.does.items()
     }
 
 
 def test_envoy_hears_of_a_listener_once_the_companion_does_what_it_needs() -> None:
     chain = Accompanied()
-    chain.publish(ResourceSet([made(LISTENER, "l", "r|one"), described("p", "one")]))
+    chain.publish(ResourceSet([make_resource(LISTENER, "l", "r|one"), described("p", "one")]))
     while chain.relay.node is None:
         chain.envoy_to_relay()
     chain.connect_relay()
@@ -113,9 +113,9 @@ def test_envoy_hears_of_a_listener_once_the_companion_does_what_it_needs() -> No
     assert set(chain.envoy.has[LISTENER]) == {"l"}
 
 
-def test_what_is_needed_no_more_goes_after_what_needed_it() -> None:
+def test_unused_sidecar_config_is_removed_after_listener_that_used_it() -> None:
     chain = Accompanied()
-    chain.publish(ResourceSet([made(LISTENER, "l", "r|one"), described("p", "one")]))
+    chain.publish(ResourceSet([make_resource(LISTENER, "l", "r|one"), described("p", "one")]))
     settled(chain)
     chain.publish(ResourceSet())
     before = []
@@ -129,7 +129,7 @@ def test_what_is_needed_no_more_goes_after_what_needed_it() -> None:
 
 def test_an_agent_without_companions_asks_for_none() -> None:
     chain = Chain()
-    chain.publish(ResourceSet([made(CLUSTER, "a", "one"), described("p", "one")]))
+    chain.publish(ResourceSet([make_resource(CLUSTER, "a", "one"), described("p", "one")]))
     settled(chain)
     assert chain.server is not None
     assert chain.server.conversation.subscription(SIDECAR_CONFIG) is None
@@ -138,13 +138,13 @@ def test_an_agent_without_companions_asks_for_none() -> None:
 
 def test_files_come_back_as_they_were() -> None:
     told = {"gatehouse/a.json": b"[1]", "secret": bytes(range(256))}
-    made = sidecar_configs.resource(
+    resource = sidecar_configs.resource(
         "authenticator", "p1", told, origins=(Origin("HTTPRoute", "a", "b"),)
     )
-    assert made.name == "authenticator/p1"
-    assert made.secret
-    assert sidecar_configs.companion(made) == "authenticator"
-    assert sidecar_configs.files(made) == told
+    assert resource.name == "authenticator/p1"
+    assert resource.secret
+    assert sidecar_configs.companion(resource) == "authenticator"
+    assert sidecar_configs.files(resource) == told
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a//b", ".x", "a\0b"])
@@ -153,12 +153,12 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
         sidecar_configs.files(sidecar_configs.resource("authenticator", "p", {path: b""}))
 
 
-def test_what_is_no_description_is_refused() -> None:
+def test_malformed_sidecar_config_is_rejected() -> None:
     with pytest.raises(ValueError, match="invalid body"):
         sidecar_configs.files(Resource.make(SIDECAR_CONFIG, "authenticator/p", b"\xff"))
 
 
-def test_a_description_that_goes_while_no_stream_is_there_is_done_no_more() -> None:
+def test_sidecar_config_removed_while_disconnected_is_dropped_after_reconnect() -> None:
     chain = Accompanied()
     chain.publish(ResourceSet([described("p", "one")]))
     while chain.relay.node is None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.envoy_model import made
+from fakes.envoy_model import make_resource
 from fakes.envoy_worlds import worlds
-from fakes.relay_chain import MOVES, ended, everybody_has, gone_through
+from fakes.relay_chain import MOVES, assert_consistent, run_steps, run_to_end
 from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, ResourceSet
 
 USUAL = st.sampled_from(MOVES)
@@ -29,14 +29,14 @@ STEPS = st.one_of(*[USUAL] * 6, worlds(), MISHAPS, st.just("step"))
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEPS, max_size=80))
-def test_whoever_goes_away_everybody_ends_with_what_is_published(steps: list[object]) -> None:
-    everybody_has(*ended(steps))
+def test_envoy_has_published_resources_after_any_restarts(steps: list[object]) -> None:
+    assert_consistent(*run_to_end(steps))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(*[USUAL] * 6, worlds(), st.just("connect_relay")), max_size=80))
 def test_nothing_ever_leads_to_a_cluster_that_is_not_there(steps: list[object]) -> None:
-    chain = gone_through(steps)
+    chain = run_steps(steps)
     while chain.relay.node is None:
         chain.envoy_to_relay()
     chain.connect_relay()
@@ -50,16 +50,16 @@ def world(text: str) -> ResourceSet:
 
     A listener is followed by the clusters that its routes lead to.
     """
-    found = []
+    result = []
     for each in text.split():
         kind, name, *more = each.split(":")
         if kind == "L":
-            found.append(made(LISTENER, name, f"routes-{name}|one"))
-            found.append(made(ROUTES, f"routes-{name}", f"{','.join(more)}|one"))
+            result.append(make_resource(LISTENER, name, f"routes-{name}|one"))
+            result.append(make_resource(ROUTES, f"routes-{name}", f"{','.join(more)}|one"))
         else:
             type_url = CLUSTER if kind == "C" else ENDPOINTS
-            found.append(made(type_url, name, more[0] if more else "one"))
-    return ResourceSet(found)
+            result.append(make_resource(type_url, name, more[0] if more else "one"))
+    return ResourceSet(result)
 
 
 HISTORIES = {
@@ -109,4 +109,4 @@ def steps_of(history: str) -> list[object]:
 
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
 def test_histories_that_ended_wrong_once(history: str) -> None:
-    everybody_has(*ended(steps_of(history)))
+    assert_consistent(*run_to_end(steps_of(history)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.envoy_model import made
+from fakes.envoy_model import make_resource
 from fakes.relay_chain import Chain, settled, versions
 from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, ResourceSet
 from gatehouse.dataplane.xds.subscription import UNKNOWN_VERSION
@@ -12,7 +12,7 @@ from gatehouse.dataplane.xds.subscription import UNKNOWN_VERSION
 
 def test_names_that_came_and_went_are_not_remembered() -> None:
     chain = settled(
-        *(ResourceSet([made(CLUSTER, f"c{n}", "one")]) for n in range(20)), ResourceSet()
+        *(ResourceSet([make_resource(CLUSTER, f"c{n}", "one")]) for n in range(20)), ResourceSet()
     )
     assert chain.relay._cache.publication._absent == {(CLUSTER, "*"), (LISTENER, "*")}
     assert not any(chain.relay._cache.open.values())
@@ -24,10 +24,10 @@ def asked(chain: Chain) -> dict[str, dict[str, str]]:
     return {ask.type_url: dict(ask.initial_resource_versions) for ask in chain.relay.requests}
 
 
-GOOD, BAD = made(CLUSTER, "a", "one"), made(CLUSTER, "a", "bad")
+GOOD, BAD = make_resource(CLUSTER, "a", "one"), make_resource(CLUSTER, "a", "bad")
 
 
-def test_what_envoy_refused_is_held_as_it_was_before() -> None:
+def test_rejected_resource_keeps_its_previous_version() -> None:
     chain = settled(ResourceSet([GOOD]), ResourceSet([BAD]))
     chain.start_envoy()
     chain.finish()
@@ -36,15 +36,15 @@ def test_what_envoy_refused_is_held_as_it_was_before() -> None:
     assert asked(chain)[CLUSTER] == {"a": GOOD.version}
 
 
-def test_what_envoy_refused_and_never_had_is_not_held() -> None:
+def test_rejected_new_resource_is_not_cached() -> None:
     chain = settled(ResourceSet([BAD]))
     assert chain.relay.resource_count == 0
     assert asked(chain)[CLUSTER] == {}
 
 
-def test_what_envoy_has_not_accepted_yet_is_not_said_to_be_there() -> None:
+def test_relay_reports_unknown_version_before_envoy_accepts() -> None:
     chain = settled(ResourceSet([GOOD]))
-    chain.publish(ResourceSet([made(CLUSTER, "a", "two")]))
+    chain.publish(ResourceSet([make_resource(CLUSTER, "a", "two")]))
     while chain.server_to_relay() or chain.relay_hears():
         pass
     assert asked(chain)[CLUSTER] == {"a": UNKNOWN_VERSION}
@@ -52,7 +52,7 @@ def test_what_envoy_has_not_accepted_yet_is_not_said_to_be_there() -> None:
 
 def test_the_control_plane_is_answered_when_envoy_has_answered() -> None:
     chain = settled(ResourceSet([GOOD]))
-    chain.publish(ResourceSet([made(CLUSTER, "a", "two")]))
+    chain.publish(ResourceSet([make_resource(CLUSTER, "a", "two")]))
     chain.server_to_relay()
     chain.relay_hears()
     chain.relay_to_envoy()
@@ -66,7 +66,7 @@ def test_the_control_plane_is_answered_when_envoy_has_answered() -> None:
     assert not answers[0].HasField("error_detail")
 
 
-def test_an_envoy_that_refuses_what_was_taken_before_has_the_control_plane_asked_anew() -> None:
+def test_relay_requests_resource_again_when_envoy_rejects_cached_version() -> None:
     chain = Chain()
     chain.kept = ResourceSet([BAD])
     chain.start_relay()
@@ -76,12 +76,12 @@ def test_an_envoy_that_refuses_what_was_taken_before_has_the_control_plane_asked
     chain.connect_relay()
     chain.finish()
     assert chain.server is not None
-    assert [each.resource for each in chain.server.conversation.refused()] == [BAD]
+    assert [each.resource for each in chain.server.conversation.rejected_resources()] == [BAD]
     assert chain.kept == ResourceSet()
 
 
-def test_what_envoy_wants_no_more_is_not_asked_for_any_more() -> None:
-    pair = [GOOD, made(ENDPOINTS, "a", "one")]
+def test_relay_unsubscribes_from_resources_that_envoy_drops() -> None:
+    pair = [GOOD, make_resource(ENDPOINTS, "a", "one")]
     chain = settled(ResourceSet(pair), ResourceSet([pair[1]]))
     assert chain.relay.resource_count == 0
     assert chain.server is not None
@@ -90,9 +90,9 @@ def test_what_envoy_wants_no_more_is_not_asked_for_any_more() -> None:
     assert subscription.names == set()
 
 
-def test_an_envoy_that_went_on_is_told_nothing_before_the_control_plane_has_spoken() -> None:
+def test_restarted_relay_sends_nothing_older_before_control_plane_responds() -> None:
     chain = settled(ResourceSet([GOOD]))
-    newer = made(CLUSTER, "a", "two")
+    newer = make_resource(CLUSTER, "a", "two")
     chain.publish(ResourceSet([newer]))
     older = chain.kept
     chain.finish()
@@ -108,15 +108,15 @@ def test_an_envoy_that_went_on_is_told_nothing_before_the_control_plane_has_spok
 
 
 @pytest.mark.parametrize("type_url", [CLUSTER, ENDPOINTS, LISTENER, ROUTES])
-def test_what_is_newer_than_the_disk_is_left_alone_and_delays_nothing(type_url: str) -> None:
+def test_envoy_keeps_resource_newer_than_disk_and_receives_later_changes(type_url: str) -> None:
     world = {
-        CLUSTER: made(CLUSTER, "a", "one"),
-        ENDPOINTS: made(ENDPOINTS, "a", "one"),
-        LISTENER: made(LISTENER, "l", "routes|one"),
-        ROUTES: made(ROUTES, "routes", "a|one"),
+        CLUSTER: make_resource(CLUSTER, "a", "one"),
+        ENDPOINTS: make_resource(ENDPOINTS, "a", "one"),
+        LISTENER: make_resource(LISTENER, "l", "routes|one"),
+        ROUTES: make_resource(ROUTES, "routes", "a|one"),
     }
     old = world[type_url]
-    newer = made(type_url, old.name, old.body.decode().replace("one", "two"))
+    newer = make_resource(type_url, old.name, old.body.decode().replace("one", "two"))
     chain = settled(ResourceSet(world.values()))
     older = chain.kept
     chain.publish(ResourceSet((world | {type_url: newer}).values()))
@@ -126,18 +126,18 @@ def test_what_is_newer_than_the_disk_is_left_alone_and_delays_nothing(type_url: 
     while chain.step() or chain.wait():
         assert chain.envoy.has[type_url][old.name][0] == newer.version
     assert chain.kept == older
-    added = made(CLUSTER, "b", "one")
+    added = make_resource(CLUSTER, "b", "one")
     chain.publish(ResourceSet([*(world | {type_url: newer}).values(), added]))
     chain.connect_relay()
     while chain.step():
         assert chain.envoy.has[type_url][old.name][0] == newer.version
         chain.envoy.time_out()
     assert chain.envoy.has[CLUSTER]["b"][0] == added.version
-    assert versions(chain.kept) == chain.taken()
+    assert versions(chain.kept) == chain.envoy_versions()
 
 
 def test_a_first_word_in_pieces_takes_nothing_away_that_the_next_piece_has() -> None:
-    many = ResourceSet([made(CLUSTER, f"c{n}", "x" * 300_000) for n in range(8)])
+    many = ResourceSet([make_resource(CLUSTER, f"c{n}", "x" * 300_000) for n in range(8)])
     chain = settled(many)
     before = dict(chain.envoy.has[CLUSTER])
     chain.kept = ResourceSet()

@@ -6,7 +6,7 @@ import pytest
 from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 
-from fakes.envoy_model import made
+from fakes.envoy_model import make_resource
 from gatehouse.dataplane.xds import delta, sotw
 from gatehouse.dataplane.xds.ads_session import (
     CLUSTER_WARMING_SECONDS,
@@ -27,8 +27,8 @@ from gatehouse.dataplane.xds.resources import (
 from gatehouse.dataplane.xds.snapshot_cache import REMEMBERED_CHANGES, SnapshotCache
 from gatehouse.dataplane.xds.subscription import RESPONSE_BYTES
 
-A, B = made(CLUSTER, "a", "one"), made(CLUSTER, "b", "one")
-A2 = made(CLUSTER, "a", "two")
+A, B = make_resource(CLUSTER, "a", "one"), make_resource(CLUSTER, "b", "one")
+A2 = make_resource(CLUSTER, "a", "two")
 
 
 class Client:
@@ -58,13 +58,11 @@ class Client:
 
     def refuse(self, message: str, **reasons: str) -> None:
         assert self.last is not None
-        refusal = Nack(message, reasons)
-        self.conversation.receive(
-            Request(self.last.type_url, nonce=self.last.nonce, refusal=refusal)
-        )
+        nack = Nack(message, reasons)
+        self.conversation.receive(Request(self.last.type_url, nonce=self.last.nonce, nack=nack))
 
     def reasons(self) -> dict[str, str]:
-        return {each.resource.name: each.reason for each in self.conversation.refused()}
+        return {each.resource.name: each.reason for each in self.conversation.rejected_resources()}
 
 
 def test_a_first_request_without_names_asks_for_everything() -> None:
@@ -74,7 +72,7 @@ def test_a_first_request_without_names_asks_for_everything() -> None:
 
 
 def test_of_what_is_known_by_name_it_asks_for_nothing() -> None:
-    client = Client(made(ENDPOINTS, "a", "one"))
+    client = Client(make_resource(ENDPOINTS, "a", "one"))
     client.ask(ENDPOINTS)
     assert client.hears() == ([], [])
     client.ask(ENDPOINTS, "a")
@@ -82,32 +80,32 @@ def test_of_what_is_known_by_name_it_asks_for_nothing() -> None:
 
 
 def test_an_asterisk_among_names_asks_for_everything() -> None:
-    client = Client(made(ENDPOINTS, "a", "one"), made(ENDPOINTS, "b", "one"))
+    client = Client(make_resource(ENDPOINTS, "a", "one"), make_resource(ENDPOINTS, "b", "one"))
     client.ask(ENDPOINTS, "*", "b")
     assert sorted(client.hears()[0]) == ["a", "b"]
 
 
-def test_who_takes_the_asterisk_back_keeps_what_it_named() -> None:
+def test_named_subscription_remains_after_wildcard_is_unsubscribed() -> None:
     client = Client(A, B)
     client.ask(CLUSTER, "*", "b")
     client.hears()
     client.accept()
     client.conversation.receive(Request(CLUSTER, unsubscribe=("*",)))
-    client.publish(A2, made(CLUSTER, "b", "two"))
+    client.publish(A2, make_resource(CLUSTER, "b", "two"))
     assert client.hears() == (["b"], [])
 
 
-def test_who_takes_a_name_back_hears_no_more_of_it() -> None:
-    client = Client(made(ENDPOINTS, "a", "one"))
+def test_unsubscribed_name_gets_no_updates() -> None:
+    client = Client(make_resource(ENDPOINTS, "a", "one"))
     client.ask(ENDPOINTS, "a")
     client.hears()
     client.accept()
     client.conversation.receive(Request(ENDPOINTS, unsubscribe=("a",)))
-    client.publish(made(ENDPOINTS, "a", "two"))
+    client.publish(make_resource(ENDPOINTS, "a", "two"))
     assert client.hears() == ([], [])
 
 
-def test_a_name_taken_back_that_the_asterisk_covers_is_told_anew() -> None:
+def test_unsubscribed_name_that_wildcard_covers_is_sent_again() -> None:
     client = Client(A)
     client.ask(CLUSTER, "*", "a")
     client.hears()
@@ -116,8 +114,20 @@ def test_a_name_taken_back_that_the_asterisk_covers_is_told_anew() -> None:
     assert client.hears() == (["a"], [])
 
 
-def test_who_asks_again_is_told_again() -> None:
-    client = Client(made(SECRET, "a", "one"))
+def test_secrets_are_sent_one_by_one_to_a_client_that_does_not_name_rejections() -> None:
+    secrets = make_resource(SECRET, "a", "one"), make_resource(SECRET, "b", "one")
+    envoy, relay = Client(*secrets), Client(*secrets)
+    relay.conversation.names_rejections = True
+    envoy.ask(SECRET, "a", "b")
+    assert envoy.hears() == (["a"], [])
+    envoy.accept()
+    assert envoy.hears() == (["b"], [])
+    relay.ask(SECRET, "a", "b")
+    assert relay.hears() == (["a", "b"], [])
+
+
+def test_repeated_subscription_sends_resource_again() -> None:
+    client = Client(make_resource(SECRET, "a", "one"))
     client.ask(SECRET, "a")
     client.hears()
     client.ask(SECRET, "a")
@@ -126,17 +136,17 @@ def test_who_asks_again_is_told_again() -> None:
     assert client.hears() == (["a"], [])
 
 
-def test_a_name_that_does_not_exist_is_told_to_be_missing_once() -> None:
+def test_missing_name_is_reported_removed_once() -> None:
     client = Client(A)
     client.ask(ENDPOINTS, "x")
     assert client.hears() == ([], ["x"])
     client.accept()
     assert client.hears() == ([], [])
-    client.publish(A, made(ENDPOINTS, "x", "one"))
+    client.publish(A, make_resource(ENDPOINTS, "x", "one"))
     assert client.hears() == (["x"], [])
 
 
-def test_nothing_is_said_before_something_is_published_nor_after_it_was_withdrawn() -> None:
+def test_session_is_silent_before_publish_and_after_withdraw() -> None:
     publication = SnapshotCache()
     conversation = AdsSession(publication)
     conversation.receive(Request(CLUSTER, versions={"a": A.version}))
@@ -149,7 +159,7 @@ def test_nothing_is_said_before_something_is_published_nor_after_it_was_withdraw
     assert conversation.next() is None
 
 
-def test_that_there_is_nothing_is_said_once() -> None:
+def test_empty_resource_set_is_sent_once() -> None:
     client = Client()
     client.ask(CLUSTER)
     assert client.hears() == ([], [])
@@ -158,7 +168,7 @@ def test_that_there_is_nothing_is_said_once() -> None:
     assert client.conversation.next() is None
 
 
-def test_who_comes_back_hears_only_of_differences() -> None:
+def test_reconnected_client_gets_only_differences() -> None:
     client = Client(A2, B)
     versions = {"a": A.version, "b": B.version, "gone": "some version"}
     client.ask(CLUSTER, "*", versions=versions)
@@ -181,25 +191,25 @@ def test_an_answer_to_another_response_than_the_last_says_nothing() -> None:
     assert client.conversation.confirmed == ""
 
 
-def test_what_is_published_meanwhile_is_told_as_one_change() -> None:
+def test_changes_published_while_response_is_pending_are_sent_together() -> None:
     client = Client(A)
     client.ask(CLUSTER)
     client.ask(LISTENER)
     client.hears()
     for text in ("two", "three", "four"):
-        client.publish(made(CLUSTER, "a", text), B)
+        client.publish(make_resource(CLUSTER, "a", text), B)
     client.accept()
     assert sorted(client.hears()[0]) == ["a", "b"]
     assert client.last is not None
     assert {each.body for each in client.last.resources} == {b"four", b"one"}
 
 
-def test_nobody_hears_that_there_is_nothing_when_there_is_something_by_now() -> None:
+def test_pending_empty_response_is_replaced_by_published_resource() -> None:
     client = Client()
     client.ask(CLUSTER)
     assert client.hears() == ([], [])
     client.ask(LISTENER)
-    client.publish(made(LISTENER, "l", "one"))
+    client.publish(make_resource(LISTENER, "l", "one"))
     client.accept()
     assert client.hears() == (["l"], [])
 
@@ -211,12 +221,12 @@ def test_secrets_that_come_late_do_not_wait_for_their_clusters() -> None:
     client.ask(SECRET, "s")
     assert client.hears() == ([], ["s"])
     client.accept()
-    client.publish(A, made(SECRET, "s", "one"), made(SECRET, "other", "one"))
+    client.publish(A, make_resource(SECRET, "s", "one"), make_resource(SECRET, "other", "one"))
     assert client.hears() == (["s"], [])
 
 
 def test_a_large_response_is_divided() -> None:
-    many = [made(CLUSTER, f"c{n}", "x" * (RESPONSE_BYTES // 2)) for n in range(7)]
+    many = [make_resource(CLUSTER, f"c{n}", "x" * (RESPONSE_BYTES // 2)) for n in range(7)]
     client = Client(*many)
     client.ask(CLUSTER)
     told: list[str] = []
@@ -228,8 +238,8 @@ def test_a_large_response_is_divided() -> None:
     assert told == [each.name for each in many]
 
 
-def test_a_resource_that_is_too_large_by_itself_is_told_by_itself() -> None:
-    client = Client(A, made(CLUSTER, "large", "x" * (2 * RESPONSE_BYTES)), B)
+def test_oversized_resource_is_sent_in_its_own_response() -> None:
+    client = Client(A, make_resource(CLUSTER, "large", "x" * (2 * RESPONSE_BYTES)), B)
     client.ask(CLUSTER)
     for expected in (["a"], ["large"], ["b"]):
         assert client.hears() == (expected, [])
@@ -237,8 +247,8 @@ def test_a_resource_that_is_too_large_by_itself_is_told_by_itself() -> None:
 
 
 def test_routes_wait_for_clusters_and_endpoints_do_not() -> None:
-    listener, routes = made(LISTENER, "l", "routes"), made(ROUTES, "routes", "a")
-    first, second = made(ENDPOINTS, "a", "one"), made(ENDPOINTS, "a", "two")
+    listener, routes = make_resource(LISTENER, "l", "routes"), make_resource(ROUTES, "routes", "a")
+    first, second = make_resource(ENDPOINTS, "a", "one"), make_resource(ENDPOINTS, "a", "two")
     client = Client(A, first, listener, routes)
     for type_url in (CLUSTER, LISTENER):
         client.ask(type_url)
@@ -251,10 +261,10 @@ def test_routes_wait_for_clusters_and_endpoints_do_not() -> None:
         heard.append(client.last.type_url)
         client.accept()
     assert heard == [CLUSTER, ENDPOINTS, LISTENER, ROUTES]
-    client.publish(A, B, first, listener, made(ROUTES, "routes", "a,b"))
+    client.publish(A, B, first, listener, make_resource(ROUTES, "routes", "a,b"))
     assert client.hears() == (["b"], [])
     clusters = client.last
-    client.publish(A, B, second, listener, made(ROUTES, "routes", "a,b"))
+    client.publish(A, B, second, listener, make_resource(ROUTES, "routes", "a,b"))
     assert client.hears() == (["a"], [])
     client.accept()
     assert client.conversation.next() is None
@@ -263,8 +273,8 @@ def test_routes_wait_for_clusters_and_endpoints_do_not() -> None:
     assert client.hears() == (["routes"], [])
 
 
-def test_clusters_that_never_get_warm_do_not_hold_up_routes_for_ever() -> None:
-    listener = made(LISTENER, "l", "routes")
+def test_cold_clusters_delay_routes_only_until_deadline() -> None:
+    listener = make_resource(LISTENER, "l", "routes")
     client = Client(A, listener)
     client.ask(CLUSTER)
     client.ask(LISTENER)
@@ -281,8 +291,8 @@ def test_clusters_that_never_get_warm_do_not_hold_up_routes_for_ever() -> None:
     assert client.conversation.deadline is None
 
 
-def test_what_goes_goes_after_what_used_it() -> None:
-    client = Client(A, made(LISTENER, "l", "routes"))
+def test_removed_resource_is_removed_after_its_users() -> None:
+    client = Client(A, make_resource(LISTENER, "l", "routes"))
     client.ask(CLUSTER)
     client.ask(LISTENER)
     for _ in range(2):
@@ -300,7 +310,7 @@ def test_what_goes_goes_after_what_used_it() -> None:
     assert client.conversation.confirmed == ResourceSet([B]).version
 
 
-def test_what_is_refused_is_not_told_again_before_it_changes() -> None:
+def test_rejected_resource_is_not_sent_again_before_it_changes() -> None:
     client = Client(A, B)
     client.ask(CLUSTER)
     client.hears()
@@ -308,17 +318,17 @@ def test_what_is_refused_is_not_told_again_before_it_changes() -> None:
     assert client.reasons() == {"a": "it is bad"}
     assert client.hears() == (["b"], []), "it may not have been applied"
     client.accept()
-    client.publish(A, made(CLUSTER, "b", "two"))
+    client.publish(A, make_resource(CLUSTER, "b", "two"))
     assert client.hears() == (["b"], [])
     client.accept()
     assert client.hears() == ([], [])
-    client.publish(A2, made(CLUSTER, "b", "two"))
+    client.publish(A2, make_resource(CLUSTER, "b", "two"))
     assert client.hears() == (["a"], [])
     client.accept()
     assert client.reasons() == {}
 
 
-def test_what_was_refused_and_is_as_it_was_before_is_not_refused_any_more() -> None:
+def test_rejection_ends_when_previous_version_is_published_again() -> None:
     client = Client(A)
     client.ask(CLUSTER)
     client.hears()
@@ -336,7 +346,7 @@ def test_what_was_refused_and_is_as_it_was_before_is_not_refused_any_more() -> N
 
 
 def test_a_refusal_without_names_is_narrowed_down_by_halves() -> None:
-    client = Client(*(made(CLUSTER, f"c{n}", "one") for n in range(1000)))
+    client = Client(*(make_resource(CLUSTER, f"c{n}", "one") for n in range(1000)))
     client.ask(CLUSTER)
     asked = 0
     while (names := client.hears()[0]) or asked == 0:
@@ -349,7 +359,7 @@ def test_a_refusal_without_names_is_narrowed_down_by_halves() -> None:
     assert asked < 50
     subscription = client.conversation.subscription(CLUSTER)
     assert subscription is not None
-    assert len(subscription.known) == 998
+    assert len(subscription.client_versions) == 998
 
 
 def test_a_relay_that_tells_reasons_has_applied_all_else() -> None:
@@ -384,7 +394,7 @@ def test_a_long_reason_is_shortened() -> None:
 
 
 def test_a_reason_never_quotes_a_secret() -> None:
-    client = Client(made(SECRET, "s", "one"))
+    client = Client(make_resource(SECRET, "s", "one"))
     client.ask(SECRET, "s")
     client.hears()
     client.refuse('Proto constraint validation failed: name: "s" tls_certificate { private_key')
@@ -394,12 +404,12 @@ def test_a_reason_never_quotes_a_secret() -> None:
 
 
 def test_a_refusal_with_reasons_reads_as_it_was_written() -> None:
-    refusal = Nack("a: one\nb: two", {"a": "one", "b": "two"})
-    assert delta.refusal_of(delta.status_of(refusal)) == refusal
+    nack = Nack("a: one\nb: two", {"a": "one", "b": "two"})
+    assert delta.nack_of(delta.status_of(nack)) == nack
 
 
 def test_a_response_is_what_the_library_would_write() -> None:
-    secret = made(SECRET, "ü", "text")
+    secret = make_resource(SECRET, "ü", "text")
     written = delta.write(Response(SECRET, "3", (secret,), ("x", "y")), "version")
     read = discovery_pb2.DeltaDiscoveryResponse.FromString(written)
     assert (read.type_url, read.nonce, read.system_version_info) == (SECRET, "3", "version")
@@ -423,19 +433,21 @@ def test_changes_are_found_without_comparing_everything() -> None:
     publication = SnapshotCache()
     publication.publish(ResourceSet([A, B]))
     for n in range(5):
-        publication.publish(ResourceSet([made(CLUSTER, "a", str(n)), B]))
-    assert not publication.publish(ResourceSet([B, made(CLUSTER, "a", "4")]))
+        publication.publish(ResourceSet([make_resource(CLUSTER, "a", str(n)), B]))
+    assert not publication.publish(ResourceSet([B, make_resource(CLUSTER, "a", "4")]))
     assert publication.changes_since(4) == {(CLUSTER, "a")}
     assert publication.changes_since(publication.number) == set()
     for n in range(REMEMBERED_CHANGES + 1):
-        publication.publish(ResourceSet([A, made(CLUSTER, "b", str(n))]))
+        publication.publish(ResourceSet([A, make_resource(CLUSTER, "b", str(n))]))
     assert publication.changes_since(4) is None
 
 
-def test_a_changed_set_equals_one_made_anew() -> None:
-    first = ResourceSet([A, B, made(SECRET, "s", "one")])
-    changed = first.changed([A2, made(LISTENER, "l", "one")], [B.key, (ROUTES, "never was")])
-    anew = ResourceSet([A2, made(LISTENER, "l", "one"), made(SECRET, "s", "one")])
+def test_changed_set_equals_set_built_from_same_resources() -> None:
+    first = ResourceSet([A, B, make_resource(SECRET, "s", "one")])
+    changed = first.changed(
+        [A2, make_resource(LISTENER, "l", "one")], [B.key, (ROUTES, "never was")]
+    )
+    anew = ResourceSet([A2, make_resource(LISTENER, "l", "one"), make_resource(SECRET, "s", "one")])
     assert changed == anew
     assert changed.by_type[SECRET] is first.by_type[SECRET]
     assert first.differing(changed) == {A.key, B.key, (LISTENER, "l")}
@@ -467,7 +479,7 @@ class Whole:
         return sorted(each.value for each in response.resources)
 
 
-def test_a_type_told_as_a_whole_is_repeated_with_what_did_not_change() -> None:
+def test_full_state_type_repeats_unchanged_resources() -> None:
     client = Whole(A, B)
     client.ask(CLUSTER)
     assert client.hears() == [b"one", b"one"]
@@ -479,32 +491,34 @@ def test_a_type_told_as_a_whole_is_repeated_with_what_did_not_change() -> None:
     assert client.hears() == [b"two"]
 
 
-def test_of_a_type_told_as_a_whole_what_is_refused_stays_as_it_was() -> None:
+def test_full_state_type_repeats_accepted_version_of_rejected_resource() -> None:
     client = Whole(A, B)
     client.ask(CLUSTER)
     client.hears()
     client.ask(CLUSTER)
-    client.publication.publish(ResourceSet([A2, made(CLUSTER, "b", "three")]))
+    client.publication.publish(ResourceSet([A2, make_resource(CLUSTER, "b", "three")]))
     assert client.hears() == [b"three", b"two"]
     client.ask(CLUSTER, error="Error adding/updating cluster(s) a: no")
     assert client.hears() == [b"one", b"three"]
     client.ask(CLUSTER)
     assert client.hears() == []
-    assert [each.resource for each in client.dialogue.conversation.refused()] == [A2]
+    assert [each.resource for each in client.dialogue.conversation.rejected_resources()] == [A2]
 
 
-def test_names_that_a_request_leaves_out_are_not_told_any_more() -> None:
-    one, two = made(ENDPOINTS, "a", "one"), made(ENDPOINTS, "b", "two")
+def test_full_state_type_drops_names_missing_from_request() -> None:
+    one, two = make_resource(ENDPOINTS, "a", "one"), make_resource(ENDPOINTS, "b", "two")
     client = Whole(one, two)
     client.ask(ENDPOINTS, "a", "b", "missing")
     assert client.hears() == [b"one", b"two"]
     client.ask(ENDPOINTS, "b")
-    client.publication.publish(ResourceSet([made(ENDPOINTS, "a", "x"), made(ENDPOINTS, "b", "y")]))
+    client.publication.publish(
+        ResourceSet([make_resource(ENDPOINTS, "a", "x"), make_resource(ENDPOINTS, "b", "y")])
+    )
     assert client.hears() == [b"y"]
 
 
 def test_a_request_that_answers_an_older_response_is_out_of_date() -> None:
-    client = Whole(made(ENDPOINTS, "a", "one"))
+    client = Whole(make_resource(ENDPOINTS, "a", "one"))
     client.ask(ENDPOINTS, "a")
     client.hears()
     client.nonce = "before"

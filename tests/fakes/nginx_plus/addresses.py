@@ -1,4 +1,4 @@
-"""What the parameters of an upstream's server may be, and what is said of those that are not."""
+"""Validation of the parameters of an upstream's server, with the errors of NGINX Plus."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class ApiError(Exception):
 
 
 def bad_format(text: str) -> ApiError:
-    """Give the error of a body that is JSON but no server."""
+    """Return the error for a body that is JSON but no server."""
     return ApiError(400, "UpstreamConfFormatError", text)
 
 
 def split(server: str) -> tuple[str, str]:
-    """Give host and port of an address; the port is empty if there is none."""
+    """Return host and port of an address; the port is empty if there is none."""
     if server.startswith("["):
         host, _, rest = server[1:].partition("]")
         return host, rest.removeprefix(":")
@@ -36,7 +36,7 @@ def split(server: str) -> tuple[str, str]:
 
 
 def is_name(server: str) -> bool:
-    """Whether an address must be resolved."""
+    """Return whether an address needs DNS resolution."""
     if server.startswith("unix:"):
         return False
     try:

@@ -74,8 +74,8 @@ class FakePlus:
         finally:
             await runner.cleanup()
 
-    def written(self) -> list[Call]:
-        """Give the calls that asked for a change."""
+    def change_calls(self) -> list[Call]:
+        """Return the calls that request a change."""
         return [call for call in self.calls if call.method != "GET"]
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -129,7 +129,7 @@ class FakePlus:
 
 
 class _Request:
-    """One request, past its version."""
+    """One request without its version prefix."""
 
     def __init__(self, plus: Plus, request: web.Request, version: int, raw: bytes) -> None:
         self._plus, self._raw, self._version = plus, raw, version
@@ -137,7 +137,7 @@ class _Request:
         self._query = request.query
 
     def answer(self, names: list[str]) -> tuple[int, Any]:
-        """Give status and body."""
+        """Return status and body of the response."""
         match names:
             case []:
                 return self._get([n for n in ROOT if self._has(n)])
@@ -194,14 +194,14 @@ class _Request:
             case "POST", ["servers"]:
                 made = upstream.add(self._body(), self._plus.names, self._version)
                 self._plus.on_change()
-                return 201, made.shown(upstream.kind)
+                return 201, made.to_api(upstream.kind)
             case "GET", ["servers", number]:
-                return 200, upstream.find(number).shown(upstream.kind)
+                return 200, upstream.find(number).to_api(upstream.kind)
             case "PATCH", ["servers", number]:
                 upstream.find(number)
                 changed = upstream.change(number, self._body(), self._version)
                 self._plus.on_change()
-                return 200, changed.shown(upstream.kind)
+                return 200, changed.to_api(upstream.kind)
             case "DELETE", ["servers", number]:
                 upstream.remove(number)
                 self._plus.on_change()
@@ -258,7 +258,7 @@ class _Request:
             raise ApiError(415, "JsonError", "JSON error") from error
 
     def _shown(self, upstream: Upstream) -> list[dict[str, Any]]:
-        return [server.shown(upstream.kind) for server in upstream.servers.values()]
+        return [server.to_api(upstream.kind) for server in upstream.servers.values()]
 
     def _about(self) -> dict[str, Any]:
         return {
@@ -294,7 +294,7 @@ def _json(status: int, body: Any) -> web.Response:
 def _error(error: ApiError, request: web.Request, version: int) -> web.Response:
     inner: dict[str, Any] = {"status": error.status, "text": error.text, "code": error.code}
     if 0 < version < 4:
-        # Only the first versions told the request again.
+        # Only the first versions repeat the request in errors.
         inner |= {"path": request.path, "method": request.method}
     return _json(error.status, {"error": inner, "request_id": uuid.uuid4().hex, "href": HREF})
 
@@ -307,7 +307,7 @@ def _faulty(fault: Fault) -> web.Response:
 
 
 def _page(status: int, reason: str) -> web.Response:
-    """Give a page of NGINX's own, which is no JSON."""
+    """Return an error page of NGINX itself, which is no JSON."""
     page = f"<html>\r\n<head><title>{status} {reason}</title></head>\r\n</html>\r\n"
     return web.Response(status=status, text=page, content_type="text/html")
 

@@ -29,8 +29,8 @@ from fakes.nginx_plus.model import Keyval, Plus, Upstream
 from fakes.nginx_plus_binary import state_file
 
 
-def loaded(conf: Path, prefix: Path) -> Plus:
-    """Give what NGINX Plus would hold with this configuration and its state files."""
+def load_state(conf: Path, prefix: Path) -> Plus:
+    """Return the state of NGINX Plus after it loaded this configuration and its state files."""
     parsed = crossplane.parse(str(conf), combine=True, comments=False)
     plus = Plus()
     plus.stream = False
@@ -58,10 +58,10 @@ def _upstream(kind: str, node: dict[str, Any], prefix: Path) -> Upstream:
     inner = {each["directive"]: each["args"] for each in node["block"]}
     state = state_file(inner["state"][0], prefix) if "state" in inner else None
     zone = inner.get("zone", [""])[0]
-    made = Upstream(kind, node["args"][0], zone=zone, state=state, backup="hash" not in inner)
+    upstream = Upstream(kind, node["args"][0], zone=zone, state=state, backup="hash" not in inner)
     for _, server in _blocks(node["block"], "server"):
-        made.load(" ".join(server["args"]))
-    return made
+        upstream.load(" ".join(server["args"]))
+    return upstream
 
 
 class Bridge:
@@ -77,7 +77,7 @@ class Bridge:
         generation = str((self._prefix / "current").readlink())
         if generation != self._generation:
             self._generation = generation
-            self.fake.plus = loaded(self._prefix / "current" / "nginx.conf", self._prefix)
+            self.fake.plus = load_state(self._prefix / "current" / "nginx.conf", self._prefix)
             self.fake.plus.on_change = self._reload
         faults = self._directory / "faults.json"
         if faults.exists() and faults.stat().st_mtime_ns != self._faulted:

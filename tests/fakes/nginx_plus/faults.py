@@ -8,13 +8,13 @@ import msgspec
 
 
 class Fault(msgspec.Struct):
-    """What happens to requests of one kind."""
+    """Fault of requests of one kind."""
 
     method: str = "*"
     path: str = "*"
     """A pattern for the path behind the version, such as ``/http/upstreams/*/servers/*``."""
     times: int = 1
-    """How many requests; -1: all that come."""
+    """Number of affected requests; -1 for all."""
     status: int = 0
     """Answered instead of what would have been; 0: that."""
     code: str = "InternalError"
@@ -29,7 +29,7 @@ class Fault(msgspec.Struct):
     """An answer that is no JSON, such as a proxy's; needs ``status``."""
 
     def takes(self, method: str, path: str) -> bool:
-        """Whether this request is meant; counts it."""
+        """Return whether the fault affects this request, and count it."""
         meant = self.method in ("*", method) and fnmatchcase(path.rstrip("/"), self.path)
         if not meant or self.times == 0:
             return False

@@ -1,4 +1,4 @@
-"""What NGINX Plus holds in shared memory, and how its API changes it."""
+"""Model of the shared memory of NGINX Plus and of changes by its API."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class Server(msgspec.Struct):
     """The server with the domain name that this address was found for."""
     host: str = ""
 
-    def shown(self, kind: str) -> dict[str, Any]:
-        """Give the object that the API shows."""
-        found = {"id": self.id, "server": self.server, "service": self.service, **self.parameters}
+    def to_api(self, kind: str) -> dict[str, Any]:
+        """Return the object in the format of the API."""
+        result = {"id": self.id, "server": self.server, "service": self.service, **self.parameters}
         if kind == "stream":
-            del found["route"]
+            del result["route"]
         if self.drain:
-            found["drain"] = True
+            result["drain"] = True
         if self.parent is not None:
-            found |= {"parent": self.parent, "host": self.host}
-        return found
+            result |= {"parent": self.parent, "host": self.host}
+        return result
 
     def line(self) -> str:
-        """Give the line of the state file."""
+        """Return the line of the state file."""
         words = ["server", self.server]
         words += [f"service={self.service}"] if self.service else []
         words += ["resolve"] if is_name(self.server) else []
@@ -101,7 +101,7 @@ class Upstream:
         return server
 
     def find(self, number: str) -> Server:
-        """Give a server by what stands in the path; raises ApiError."""
+        """Return the server of an id in a path. Raises ApiError."""
         if not number.isdecimal():
             raise ApiError(400, "UpstreamBadServerId", "invalid server id")
         server = self.servers.get(int(number))
@@ -121,12 +121,12 @@ class Upstream:
         if is_name(where) and names is None:
             raise ApiError(400, "UpstreamConfNoResolver", "no resolver defined to resolve names")
         drain = given.pop("drain", False)
-        found = (names or {}).get(split(where)[0], []) if is_name(where) else []
-        if len(self.servers) + 1 + len(found) > self.room:
+        result = (names or {}).get(split(where)[0], []) if is_name(where) else []
+        if len(self.servers) + 1 + len(result) > self.room:
             text = f'upstream "{self.name}" memory exhausted'
             raise ApiError(400, "UpstreamOutOfMemory", text)
         made = self._put(Server(0, where, DEFAULTS | given, service, drain))
-        for each in found:
+        for each in result:
             resolved = address(each, kind=self.kind) if ":" in each else f"{each}:{split(where)[1]}"
             self._put(
                 Server(0, resolved, dict(made.parameters), "", drain, made.id, split(where)[0])
@@ -171,7 +171,7 @@ class Upstream:
             self.state.write_text("".join(server.line() for server in own), encoding="utf-8")
 
     def status(self) -> dict[str, Any]:
-        """Give what ``/upstreams/`` shows of this one."""
+        """Return the object that ``/upstreams/`` returns for this upstream."""
         peers = [
             {
                 "id": server.id,
@@ -214,7 +214,7 @@ class Upstream:
 
 
 def read_state(path: Path) -> list[str]:
-    """Give what stands in a state file behind ``server``; a file that is not there is empty."""
+    """Return the values of ``server`` directives of a state file; none if it does not exist."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -244,7 +244,7 @@ class Keyval:
             self._held = {k: (v, 0.0) for k, v in msgspec.json.decode(state.read_bytes()).items()}
 
     def pairs(self, now: float = 0.0) -> dict[str, str]:
-        """Give the pairs that have not expired."""
+        """Return the pairs that have not expired."""
         at = now or time.monotonic()
         return {k: v for k, (v, until) in self._held.items() if not until or at < until}
 
@@ -320,11 +320,11 @@ class Plus:
         self.keyvals = {(each.kind, each.name): each for each in keyvals}
         self.version, self.build = "1.29.3", "nginx-plus-r36"
         self.stream = True
-        """Whether its configuration has a ``stream`` block."""
+        """True if its configuration has a ``stream`` block."""
         self.write = True
-        """Whether the API is there with ``write=on``."""
+        """True if the API has ``write=on``."""
         self.names: dict[str, list[str]] | None = None
-        """What the resolver finds; None: there is no resolver."""
+        """Addresses from the resolver by name; None without a resolver."""
         self.server_zones: dict[str, list[str]] = {"http": [], "stream": []}
         """Names of ``status_zone``."""
         self.generation = 1
@@ -332,17 +332,17 @@ class Plus:
         """Called when an upstream's servers were changed."""
 
     def upstream(self, kind: str, name: str) -> Upstream:
-        """Give an upstream that can be changed; raises ApiError."""
-        found = self.upstreams.get((kind, name))
-        if found is None:
+        """Return an upstream that can be changed. Raises ApiError."""
+        result = self.upstreams.get((kind, name))
+        if result is None:
             raise ApiError(404, "UpstreamNotFound", "upstream not found")
-        if not found.zone:
+        if not result.zone:
             raise ApiError(400, "UpstreamStatic", "upstream is static")
-        return found
+        return result
 
     def keyval(self, kind: str, name: str) -> Keyval:
-        """Give a key-value zone; raises ApiError."""
-        found = self.keyvals.get((kind, name))
-        if found is None:
+        """Return a key-value zone. Raises ApiError."""
+        result = self.keyvals.get((kind, name))
+        if result is None:
             raise ApiError(404, "KeyvalNotFound", "keyval not found")
-        return found
+        return result

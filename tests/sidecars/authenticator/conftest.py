@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.authenticator_running import Running, running
+from fakes.authenticator_process import AuthenticatorProcess, running
 from fakes.oidc_provider import OidcProvider, oidc_provider
 
 
@@ -21,11 +21,13 @@ def tmp_path() -> Iterator[Path]:
 
 @pytest.fixture
 def provider(tmp_path: Path) -> Iterator[OidcProvider]:
-    with oidc_provider(tmp_path / "pki") as found:
-        yield found
+    with oidc_provider(tmp_path / "pki") as result:
+        yield result
 
 
 @pytest.fixture
-async def authenticator(tmp_path: Path, provider: OidcProvider) -> AsyncIterator[Running]:
-    async with running(tmp_path) as found:
-        yield found
+async def authenticator(
+    tmp_path: Path, provider: OidcProvider
+) -> AsyncIterator[AuthenticatorProcess]:
+    async with running(tmp_path) as result:
+        yield result

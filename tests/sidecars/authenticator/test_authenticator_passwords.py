@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from fakes.authenticator_running import Running
+from fakes.authenticator_process import AuthenticatorProcess
 from gatehouse.sidecars.authenticator import basic_auth, config, password_hashes
 from gatehouse.sidecars.authenticator.config import Realm
 
@@ -40,7 +40,7 @@ def test_a_password_has_its_hash_and_no_other_has(password: str, hashed: str) ->
 
 
 @pytest.mark.parametrize("hashed", ["{SSHA}?", "", "$9$a$b", "*", "x", "$2y$05$short"])
-def test_what_is_no_hash_is_nobodys(hashed: str) -> None:
+def test_malformed_hash_matches_no_password(hashed: str) -> None:
     for password in ("", "secret", hashed):
         try:
             assert not password_hashes.matches(hashed.encode(), password.encode())
@@ -71,7 +71,9 @@ def test_credentials_are_read(header: str, found: tuple[bytes, bytes] | None) ->
     assert basic_auth.credentials(header) == found
 
 
-async def test_a_process_asks_for_passwords(authenticator: Running, tmp_path: Path) -> None:
+async def test_a_process_asks_for_passwords(
+    authenticator: AuthenticatorProcess, tmp_path: Path
+) -> None:
     configuration = authenticator.configuration()
     described = Realm("r", "shop/members", 'the "members"', "users")
     (configuration / config.PASSWORDS).write_bytes(config.encode([described]))

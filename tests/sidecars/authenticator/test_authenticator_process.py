@@ -14,7 +14,13 @@ from urllib.parse import urlsplit
 import jwt
 import pytest
 
-from fakes.authenticator_running import ORIGIN, Running, query_of, relying, running
+from fakes.authenticator_process import (
+    ORIGIN,
+    AuthenticatorProcess,
+    query_of,
+    relying_party,
+    running,
+)
 from fakes.authority import Authority
 from fakes.oidc_provider import CLIENT, OidcProvider
 from gatehouse.sidecars.authenticator.config import SOCKET, Claim, Rule
@@ -25,7 +31,7 @@ ADMINS = Rule((Claim("groups", ("admins",)),))
 
 
 async def test_a_user_logs_in_and_returns_to_what_was_asked_for(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(
         provider, scopes=("openid", "email"), extra=(("prompt", "login"),), told=("sub", "groups")
@@ -78,13 +84,19 @@ async def test_a_user_logs_in_and_returns_to_what_was_asked_for(
     ],
 )
 async def test_only_navigations_are_sent_to_the_provider(
-    authenticator: Running, provider: OidcProvider, method: str, said: dict[str, str], status: int
+    authenticator: AuthenticatorProcess,
+    provider: OidcProvider,
+    method: str,
+    said: dict[str, str],
+    status: int,
 ) -> None:
     await authenticator.serving(provider)
     assert (await authenticator.ask("login", method=method, **said)).status == status
 
 
-async def test_rules_decide_who_may_go_on(authenticator: Running, provider: OidcProvider) -> None:
+async def test_rules_decide_who_may_go_on(
+    authenticator: AuthenticatorProcess, provider: OidcProvider
+) -> None:
     await authenticator.serving(provider, rules=(ADMINS,))
     await authenticator.log_in(provider)
     assert (await authenticator.ask("check")).status == 200
@@ -96,7 +108,7 @@ async def test_rules_decide_who_may_go_on(authenticator: Running, provider: Oidc
 @pytest.mark.parametrize("methods", [["client_secret_basic"], ["client_secret_post"]])
 @pytest.mark.parametrize("pkce", [True, False])
 async def test_ways_to_exchange_a_code(
-    authenticator: Running, provider: OidcProvider, methods: list[str], pkce: bool
+    authenticator: AuthenticatorProcess, provider: OidcProvider, methods: list[str], pkce: bool
 ) -> None:
     provider.methods = methods
     await authenticator.serving(provider, pkce=pkce)
@@ -105,7 +117,7 @@ async def test_ways_to_exchange_a_code(
 
 
 async def test_a_code_works_once_and_where_its_login_began(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider)
     begun = await authenticator.ask("login")
@@ -127,16 +139,18 @@ async def test_a_code_works_once_and_where_its_login_began(
 
 
 async def test_a_login_with_another_secret_is_refused(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
-    party = relying(provider)
+    party = relying_party(provider)
     configuration = authenticator.configuration(party, secret="no", trust=provider.authority)
     assert await authenticator.serve(configuration) == ""
     assert (await authenticator.log_in(provider)).status == 403
     assert "invalid_client" in authenticator.log
 
 
-async def test_a_provider_that_refuses(authenticator: Running, provider: OidcProvider) -> None:
+async def test_a_provider_that_refuses(
+    authenticator: AuthenticatorProcess, provider: OidcProvider
+) -> None:
     await authenticator.serving(provider)
     provider.denies = "access_denied\n[emerg]"
     assert (await authenticator.log_in(provider)).status == 403
@@ -157,7 +171,7 @@ async def test_a_provider_that_refuses(authenticator: Running, provider: OidcPro
     ],
 )
 async def test_tokens_that_do_not_hold(
-    authenticator: Running, provider: OidcProvider, forged: dict[str, Any], why: str
+    authenticator: AuthenticatorProcess, provider: OidcProvider, forged: dict[str, Any], why: str
 ) -> None:
     await authenticator.serving(provider)
     provider.forged = forged
@@ -166,7 +180,9 @@ async def test_tokens_that_do_not_hold(
     assert (await authenticator.ask("check")).status == 401
 
 
-async def test_keys_are_rotated(authenticator: Running, provider: OidcProvider) -> None:
+async def test_keys_are_rotated(
+    authenticator: AuthenticatorProcess, provider: OidcProvider
+) -> None:
     await authenticator.serving(provider)
     assert (await authenticator.log_in(provider)).status == 302
     assert (await authenticator.log_in(provider)).status == 302
@@ -182,7 +198,7 @@ async def test_keys_are_rotated(authenticator: Running, provider: OidcProvider) 
 
 
 async def test_a_token_signed_with_the_secret_is_refused(
-    authenticator: Running, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch
+    authenticator: AuthenticatorProcess, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await authenticator.serving(provider)
 
@@ -198,7 +214,7 @@ async def test_a_token_signed_with_the_secret_is_refused(
 
 
 async def test_a_session_is_refreshed_once_for_many_requests(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.lifetime = 1
     await authenticator.serving(provider, told=("name",))
@@ -217,7 +233,7 @@ async def test_a_session_is_refreshed_once_for_many_requests(
 
 
 async def test_a_session_that_cannot_be_refreshed_is_over(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.lifetime, provider.refreshable = 1, False
     await authenticator.serving(provider)
@@ -227,7 +243,7 @@ async def test_a_session_that_cannot_be_refreshed_is_over(
 
 
 async def test_a_refresh_for_another_user_is_none(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.lifetime = 1
     await authenticator.serving(provider)
@@ -238,7 +254,9 @@ async def test_a_refresh_for_another_user_is_none(
     assert "for another user" in authenticator.log
 
 
-async def test_a_session_ends_in_time(authenticator: Running, provider: OidcProvider) -> None:
+async def test_a_session_ends_in_time(
+    authenticator: AuthenticatorProcess, provider: OidcProvider
+) -> None:
     await authenticator.serving(provider, timeout=1.0)
     await authenticator.log_in(provider)
     assert (await authenticator.ask("check")).status == 200
@@ -248,7 +266,7 @@ async def test_a_session_ends_in_time(authenticator: Running, provider: OidcProv
 
 @pytest.mark.parametrize("hint", [True, False])
 async def test_a_logout_ends_the_session_here_and_there(
-    authenticator: Running, provider: OidcProvider, hint: bool
+    authenticator: AuthenticatorProcess, provider: OidcProvider, hint: bool
 ) -> None:
     await authenticator.serving(provider, after_logout="/bye", token_hint=hint)
     await authenticator.log_in(provider)
@@ -263,7 +281,7 @@ async def test_a_logout_ends_the_session_here_and_there(
 
 
 async def test_a_logout_while_the_provider_is_away_ends_the_session_here(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.away = True
     await authenticator.serving(provider, after_logout="/bye")
@@ -271,7 +289,9 @@ async def test_a_logout_while_the_provider_is_away_ends_the_session_here(
     assert gone.location == f"{ORIGIN}/bye"
 
 
-async def test_the_provider_ends_a_session(authenticator: Running, provider: OidcProvider) -> None:
+async def test_the_provider_ends_a_session(
+    authenticator: AuthenticatorProcess, provider: OidcProvider
+) -> None:
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
     kept = dict(authenticator.cookies)
@@ -286,8 +306,8 @@ async def test_the_provider_ends_a_session(authenticator: Running, provider: Oid
     assert (await authenticator.ask("check")).status == 200
 
 
-async def test_while_the_provider_is_away_nobody_logs_in_and_sessions_go_on(
-    authenticator: Running, provider: OidcProvider
+async def test_unavailable_provider_blocks_logins_and_keeps_sessions(
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
@@ -311,16 +331,16 @@ async def test_while_the_provider_is_away_nobody_logs_in_and_sessions_go_on(
 
 
 async def test_a_provider_of_another_authority_or_name_is_not_asked(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
-    party = relying(provider, issuer="https://127.0.0.1:1")
+    party = relying_party(provider, issuer="https://127.0.0.1:1")
     assert (
         await authenticator.serve(authenticator.configuration(party, trust=provider.authority))
         == ""
     )
     assert (await authenticator.ask("login")).status == 503
     assert "the issuer is" in authenticator.log
-    other = authenticator.configuration(relying(provider, name="q"))
+    other = authenticator.configuration(relying_party(provider, name="q"))
     assert "filter shop/users: trust.pem: " in await authenticator.serve(other)
 
 
@@ -340,24 +360,27 @@ async def test_sessions_survive_the_process(tmp_path: Path, provider: OidcProvid
 
 
 async def test_sessions_of_others_do_not_open(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
-    parties = [relying(provider, name="r1", filter="shop/others"), relying(provider, name="r2")]
+    parties = [
+        relying_party(provider, name="r1", filter="shop/others"),
+        relying_party(provider, name="r2"),
+    ]
     configuration = authenticator.configuration(*parties, trust=provider.authority)
     assert await authenticator.serve(configuration) == ""
     assert (await authenticator.ask("check", name="r1")).status == 401
     assert (await authenticator.ask("check", name="r2")).status == 200
     changed = authenticator.configuration(
-        relying(provider, name="r3"), secret="new", trust=provider.authority
+        relying_party(provider, name="r3"), secret="new", trust=provider.authority
     )
     assert await authenticator.serve(changed) == ""
     assert (await authenticator.ask("check", name="r3")).status == 401
 
 
 async def test_a_session_that_no_cookies_hold_is_refused(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider, told=("groups",))
     provider.user = {"sub": "a", "groups": ["staff" * 100] * 10}
@@ -381,14 +404,18 @@ async def test_parties_linger_and_the_last_one_takes_the_process_with_it(
         assert not os.listdir(tmp_path / "authenticators")  # noqa: PTH208
 
 
-async def test_nobody_is_sent_elsewhere(authenticator: Running, provider: OidcProvider) -> None:
+async def test_login_redirects_only_to_own_origin(
+    authenticator: AuthenticatorProcess, provider: OidcProvider
+) -> None:
     await authenticator.serving(provider)
     done = await authenticator.log_in(provider, "//evil.example/")
     assert done.location == "/"
     assert urlsplit(done.location).netloc == ""
 
 
-async def test_unknown_parties_and_actions(authenticator: Running, provider: OidcProvider) -> None:
+async def test_unknown_parties_and_actions(
+    authenticator: AuthenticatorProcess, provider: OidcProvider
+) -> None:
     await authenticator.serving(provider)
     assert (await authenticator.ask("check", name="other")).status == 503
     assert (await authenticator.ask("other")).status == 503
@@ -405,7 +432,7 @@ async def test_unknown_parties_and_actions(authenticator: Running, provider: Oid
     ],
 )
 async def test_odd_requests_are_answered_without_a_word(
-    authenticator: Running, provider: OidcProvider, line: bytes, status: int
+    authenticator: AuthenticatorProcess, provider: OidcProvider, line: bytes, status: int
 ) -> None:
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
@@ -418,14 +445,14 @@ async def test_odd_requests_are_answered_without_a_word(
     assert authenticator.log == ""
 
 
-async def test_a_provider_that_nobody_can_reach_or_trust_is_said(
-    authenticator: Running, provider: OidcProvider, tmp_path: Path
+async def test_unreachable_and_untrusted_providers_are_logged(
+    authenticator: AuthenticatorProcess, provider: OidcProvider, tmp_path: Path
 ) -> None:
-    nobody = relying(provider, metadata_url="https://127.0.0.1:1/")
+    nobody = relying_party(provider, metadata_url="https://127.0.0.1:1/")
     other = Authority(tmp_path).pem.decode()
     configurations = [
         authenticator.configuration(nobody, trust=provider.authority),
-        authenticator.configuration(relying(provider, name="q"), trust=other),
+        authenticator.configuration(relying_party(provider, name="q"), trust=other),
     ]
     assert await authenticator.serve(*configurations) == ""
     for name in ("p", "q"):
@@ -436,11 +463,11 @@ async def test_a_provider_that_nobody_can_reach_or_trust_is_said(
 
 
 async def test_a_certificate_that_was_taken_back_is_not_trusted(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     configurations = [
         authenticator.configuration(
-            relying(provider, name=name, revoked="revoked.pem"),
+            relying_party(provider, name=name, revoked="revoked.pem"),
             trust=provider.authority,
             revoked=provider.revocations(its_own=its_own),
         )
@@ -452,8 +479,8 @@ async def test_a_certificate_that_was_taken_back_is_not_trusted(
     assert "the certificate is not trusted: certificate revoked" in authenticator.log
 
 
-async def test_envoy_is_told_headers_by_their_names_and_which_to_take_away(
-    authenticator: Running, provider: OidcProvider
+async def test_ext_authz_response_sets_headers_and_lists_headers_to_remove(
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.user = {"sub": "alice", "groups": []}
     fields: dict[str, Any] = {"told": ("sub", "groups"), "headers": ("x-user", "x-groups")}
@@ -478,7 +505,7 @@ async def test_envoy_is_told_headers_by_their_names_and_which_to_take_away(
 
 
 async def test_envoy_is_given_refreshed_sessions_and_refusals(
-    authenticator: Running, provider: OidcProvider
+    authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider, rules=(ADMINS,))
     provider.lifetime = 1

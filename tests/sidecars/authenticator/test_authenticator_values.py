@@ -75,7 +75,7 @@ def test_cookies_hold_what_they_are_given_or_say_that_they_cannot(text: str) -> 
     assert all(len(value) <= cookies.MAX_COOKIE_BYTES for _, value in parts)
     header = "; ".join(["a=b", *(f"{name}={value}" for name, value in parts), "S_9=x"])
     assert cookies.joined("S", cookies.parse(header)) == text
-    assert cookies.others(header, "S") == "a=b"
+    assert cookies.without_session(header, "S") == "a=b"
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_parts_that_are_missing_make_no_session(header: str) -> None:
 
 
 def test_a_longer_session_leaves_nothing_to_a_shorter_one() -> None:
-    found = dict(cookies.split("S", "a" * 5000)) | dict(cookies.split("S", "b"))
-    assert cookies.joined("S", found) == "b"
+    result = dict(cookies.split("S", "a" * 5000)) | dict(cookies.split("S", "b"))
+    assert cookies.joined("S", result) == "b"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_longer_session_leaves_nothing_to_a_shorter_one() -> None:
     ],
 )
 def test_backends_get_the_other_cookies(header: str, left: str) -> None:
-    assert cookies.others(header, "S") == left
+    assert cookies.without_session(header, "S") == left
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_users_return_to_paths_of_the_same_origin(uri: str, target: str) -> None
         (Claim("other", ("a",)), "a", False),
     ],
 )
-def test_what_a_claim_must_be(claim: Claim, value: Any, held: bool) -> None:
+def test_claim_rule_matches_values(claim: Claim, value: Any, held: bool) -> None:
     assert claims.authorized(party(rules=(Rule((claim,)),)), {"c": value}) is held
 
 
@@ -198,5 +198,5 @@ def test_all_or_any(every: bool, within: bool, first: str) -> None:
         (True, "true"),
     ],
 )
-def test_what_backends_are_told(value: Any, header: str) -> None:
+def test_claim_text_formats_header_value(value: Any, header: str) -> None:
     assert claims.claim_text(value) == header

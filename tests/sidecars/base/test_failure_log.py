@@ -7,7 +7,7 @@ from gatehouse.sidecars.base.failure_log import MAX_MESSAGES, REPEAT_SECONDS, Fa
 ONE = "connector: cluster c-a, endpoint [::1]:443"
 
 
-def test_a_reason_is_said_at_once_and_then_once_a_minute_with_the_number_left_out() -> None:
+def test_failure_is_logged_at_once_then_once_a_minute_with_count() -> None:
     said: list[str] = []
     now = 0.0
     failures = FailureLog(said.append, lambda: now)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.reviewer_running import Running, Upstream, running
+from fakes.reviewer_process import ReviewerProcess, Upstream, running
 from gatehouse.sidecars.reviewer import config
 
 
@@ -31,7 +31,7 @@ async def upstream(tmp_path: Path) -> AsyncIterator[Upstream]:
 
 
 @pytest.fixture
-async def reviewer(tmp_path: Path) -> AsyncIterator[Running]:
-    async with running(tmp_path) as found:
-        await found.serving()
-        yield found
+async def reviewer(tmp_path: Path) -> AsyncIterator[ReviewerProcess]:
+    async with running(tmp_path) as result:
+        await result.serving()
+        yield result

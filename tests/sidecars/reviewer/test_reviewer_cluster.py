@@ -15,7 +15,7 @@ import jwt
 import pytest
 
 from fakes.inprocess import Server
-from fakes.reviewer_running import CLUSTER, Running, Upstream, running
+from fakes.reviewer_process import CLUSTER, ReviewerProcess, Upstream, running
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.sidecars.reviewer import config
@@ -86,7 +86,7 @@ class World:
     """An API server, a reviewer, and between them what Envoy is."""
 
     def __init__(
-        self, server: Server, client: kube.Client, reviewer: Running, upstream: Upstream
+        self, server: Server, client: kube.Client, reviewer: ReviewerProcess, upstream: Upstream
     ) -> None:
         self.server, self.client = server, client
         self.reviewer, self.upstream = reviewer, upstream
@@ -101,8 +101,8 @@ class World:
             self.server.raw(Authorization=f"Bearer {token}") as http,
             http.post(WHOAMI, json={}) as response,
         ):
-            found: dict[str, Any] = (await response.json())["status"]["userInfo"]
-            return found
+            user_info: dict[str, Any] = (await response.json())["status"]["userInfo"]
+            return user_info
 
 
 async def account(server: Server, client: kube.Client, name: str, rules: list[Any]) -> None:
@@ -136,20 +136,20 @@ async def a_world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with a_world(tmp_path) as found:
-        yield found
+    async with a_world(tmp_path) as result:
+        yield result
 
 
 async def test_a_token_is_its_accounts(world: World) -> None:
     await account(world.server, world.client, "robot", [])
     token = await world.token("robot")
     known = await world.whoami(token)
-    found = await world.reviewer.token(token)
-    assert found.status == 200, found.text
-    assert unquote(found.headers["x-user"]) == f"system:serviceaccount:{NAMESPACE}:robot"
-    assert found.headers["x-uid"] == known["uid"]
-    assert list(map(unquote, found.headers["x-groups"].split(","))) == known["groups"]
-    extra = [each.partition("=") for each in found.headers.get("x-extra", "").split(",") if each]
+    response = await world.reviewer.token(token)
+    assert response.status == 200, response.text
+    assert unquote(response.headers["x-user"]) == f"system:serviceaccount:{NAMESPACE}:robot"
+    assert response.headers["x-uid"] == known["uid"]
+    assert list(map(unquote, response.headers["x-groups"].split(","))) == known["groups"]
+    extra = [each.partition("=") for each in response.headers.get("x-extra", "").split(",") if each]
     assert [(unquote(key), unquote(value)) for key, _, value in extra] == [
         (key, value) for key, values in known.get("extra", {}).items() for value in values
     ]
@@ -176,14 +176,14 @@ async def test_tokens_that_are_nobodys(world: World) -> None:
     head, payload, signature = token.split(".")
     other, _ = await world.client.create_token(NAMESPACE, "robot", ["somebody-else"], 600)
     for bad in ("no", f"{head}.{payload}.{signature[::-1]}", f"{head}.{payload}.", other):
-        found = await world.reviewer.token(bad)
-        assert (found.status, found.text) == (401, "")
-        assert 9 < found.keep <= 10
-        assert "x-user" not in found.headers
+        response = await world.reviewer.token(bad)
+        assert (response.status, response.text) == (401, "")
+        assert 9 < response.keep <= 10
+        assert "x-user" not in response.headers
     assert (await world.reviewer.token(token)).status == 200
 
 
-async def test_a_deleted_account_is_nobody_once_its_answer_is_no_longer_good(
+async def test_deleted_service_account_is_denied_after_cache_ttl(
     world: World,
 ) -> None:
     await account(world.server, world.client, "robot", [])
@@ -201,12 +201,12 @@ async def test_a_gateway_without_rights_is_not_taken_for_bad_tokens(world: World
         http.delete(f"{RBAC}/clusterrolebindings/gateway") as response,
     ):
         assert response.status == 200
-    found = await world.reviewer.token("any")
-    assert found.status == 503
-    assert found.text.startswith(f"{CLUSTER}: tokenreviews: 403 ")
-    assert 'User "system:serviceaccount:default:gateway" cannot create' in found.text
+    result = await world.reviewer.token("any")
+    assert result.status == 503
+    assert result.text.startswith(f"{CLUSTER}: tokenreviews: 403 ")
+    assert 'User "system:serviceaccount:default:gateway" cannot create' in result.text
     assert len(world.upstream.asked) == 1
-    assert found.text in world.reviewer.log
+    assert result.text in world.reviewer.log
 
 
 async def allowed_by_the_cluster(http: aiohttp.ClientSession, wanted: dict[str, Any]) -> bool:
@@ -222,7 +222,7 @@ async def allowed_by_the_cluster(http: aiohttp.ClientSession, wanted: dict[str, 
         return "cannot impersonate" not in await response.text()
 
 
-async def test_who_may_impersonate_whom_is_what_the_cluster_itself_says(world: World) -> None:
+async def test_impersonation_verdicts_match_kube_apiserver(world: World) -> None:
     differ, granted = [], 0
     for name, rules in CLIENTS.items():
         await account(world.server, world.client, name, rules)
@@ -231,14 +231,14 @@ async def test_who_may_impersonate_whom_is_what_the_cluster_itself_says(world: W
         async with world.server.raw(Authorization=f"Bearer {token}") as http:
             for wanted in WANTED:
                 expected = await allowed_by_the_cluster(http, wanted)
-                found = await world.reviewer.impersonation(client, wanted)
+                response = await world.reviewer.impersonation(client, wanted)
                 granted += expected
-                if found.status != (200 if expected else 403):
-                    differ.append((name, wanted, expected, found))
+                if response.status != (200 if expected else 403):
+                    differ.append((name, wanted, expected, response))
     assert differ == []
     assert 10 < granted < len(CLIENTS) * len(WANTED) - 10
-    for asked in world.upstream.asked:
-        assert not [each for each in asked.headers if each.lower().startswith("impersonate")]
+    for request in world.upstream.asked:
+        assert not [each for each in request.headers if each.lower().startswith("impersonate")]
 
 
 async def test_a_refusal_says_what_the_cluster_would(world: World) -> None:
@@ -258,8 +258,8 @@ async def test_a_refusal_says_what_the_cluster_would(world: World) -> None:
             ),
         ):
             async with http.post(WHOAMI, json={}, headers=headers) as response:
-                said = (await response.json())["message"]
-            assert (await world.reviewer.impersonation(client, wanted)).text == said
+                message = (await response.json())["message"]
+            assert (await world.reviewer.impersonation(client, wanted)).text == message
 
 
 async def test_a_permission_is_kept_for_each_client_and_thing(world: World) -> None:
@@ -279,7 +279,7 @@ async def test_a_permission_is_kept_for_each_client_and_thing(world: World) -> N
     assert (other.status, len(world.upstream.asked)) == (200, 4)
 
 
-async def test_who_may_not_be_the_user_costs_one_question(world: World) -> None:
+async def test_denied_user_costs_one_review(world: World) -> None:
     wanted = {"username": "bob", "groups": [f"g{number}" for number in range(500)]}
     assert (await world.reviewer.impersonation({"username": "eve"}, wanted)).status == 403
     assert len(world.upstream.asked) == 1

@@ -15,7 +15,15 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from fakes.reviewer_running import CLUSTER, Answer, Fault, Running, Upstream, review, running
+from fakes.reviewer_process import (
+    CLUSTER,
+    Fault,
+    ReviewerProcess,
+    ReviewerResponse,
+    Upstream,
+    review,
+    running,
+)
 from gatehouse.sidecars.reviewer import config
 from gatehouse.sidecars.reviewer.concurrency import MAX_CONCURRENT_REVIEWS, MAX_QUEUED
 
@@ -40,7 +48,7 @@ async def of_alices(request: web.BaseRequest) -> web.StreamResponse:
     return review(ALICE if good else {"user": {}, "error": "invalid bearer token"})
 
 
-async def test_an_answer_is_kept(reviewer: Running, upstream: Upstream) -> None:
+async def test_an_answer_is_kept(reviewer: ReviewerProcess, upstream: Upstream) -> None:
     upstream.fault = of_alices
     first = await reviewer.token("good")
     assert (first.status, first.headers["x-user"], first.headers["x-groups"]) == (
@@ -55,8 +63,8 @@ async def test_an_answer_is_kept(reviewer: Running, upstream: Upstream) -> None:
     assert [each.cluster for each in upstream.asked] == [CLUSTER, "other.example"]
 
 
-async def test_who_asks_at_once_is_answered_by_one_review(
-    reviewer: Running, upstream: Upstream
+async def test_concurrent_requests_share_one_review(
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     upstream.fault = of_alices
     answers = await asyncio.gather(*(reviewer.token("good") for _ in range(100)))
@@ -81,34 +89,36 @@ async def test_who_asks_at_once_is_answered_by_one_review(
         ({"x_as_groups": ",".join(map(str, range(1000)))}, "1001 permissions needed"),
     ],
 )
-async def test_what_cannot_be_read_is_not_asked(
-    reviewer: Running, upstream: Upstream, headers: dict[str, str], said: str
+async def test_malformed_request_is_rejected_without_review(
+    reviewer: ReviewerProcess, upstream: Upstream, headers: dict[str, str], said: str
 ) -> None:
     known = {"x_user": "a", "x_as_user": "b", **headers}
-    found = await reviewer.ask("/impersonation", 1, 1, **known)
-    assert (found.status, found.text.startswith(said)) == (400, True), found.text
+    response = await reviewer.ask("/impersonation", 1, 1, **known)
+    assert (response.status, response.text.startswith(said)) == (400, True), response.text
     assert upstream.asked == []
 
 
-async def test_what_is_no_bearer_token_is_nobodys(reviewer: Running, upstream: Upstream) -> None:
+async def test_request_without_bearer_token_is_denied_without_review(
+    reviewer: ReviewerProcess, upstream: Upstream
+) -> None:
     for header in ("", "Basic YTpi", "Bearer", "Bearer a b"):
-        found = await reviewer.ask("/token", authorization=header)
-        assert (found.status, found.keep) == (401, 10)
+        response = await reviewer.ask("/token", authorization=header)
+        assert (response.status, response.keep) == (401, 10)
     assert upstream.asked == []
 
 
-async def test_what_else_is_asked_is_not_found(reviewer: Running) -> None:
+async def test_unknown_path_or_method_is_not_found(reviewer: ReviewerProcess) -> None:
     assert (await reviewer.ask("/")).status == 404
     assert (await reviewer.ask("/token/")).status == 404
     async with reviewer.http.get("http://reviewer/token") as response:
         assert response.status == 404
 
 
-async def test_nobody_but_the_owner_reaches_it(reviewer: Running) -> None:
+async def test_socket_is_accessible_to_owner_only(reviewer: ReviewerProcess) -> None:
     assert stat.S_IMODE(reviewer.socket.stat().st_mode) == 0o600
 
 
-async def test_groups_by_the_thousand(reviewer: Running, upstream: Upstream) -> None:
+async def test_groups_by_the_thousand(reviewer: ReviewerProcess, upstream: Upstream) -> None:
     groups = [f"team {number} äöü" for number in range(3000)]
     status = {"authenticated": True, "user": {"username": "a", "groups": groups}}
     upstream.fault = saying(lambda: review(status))
@@ -116,9 +126,9 @@ async def test_groups_by_the_thousand(reviewer: Running, upstream: Upstream) -> 
         connector=aiohttp.UnixConnector(str(reviewer.socket)), max_field_size=1 << 20
     ) as http:
         reviewer.http = http
-        found = await reviewer.token("a")
-    assert found.status == 200
-    assert found.headers["x-groups"].count(",") == 2999
+        response = await reviewer.token("a")
+    assert response.status == 200
+    assert response.headers["x-groups"].count(",") == 2999
 
 
 # What fails
@@ -153,18 +163,18 @@ FAULTS: dict[str, tuple[Callable[[], web.StreamResponse], str]] = {
 }
 
 
-async def test_what_fails_is_tried_twice_and_not_kept(
-    reviewer: Running, upstream: Upstream
+async def test_failed_review_is_retried_once_and_not_cached(
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     for name, (response, said) in FAULTS.items():
         upstream.asked.clear()
         token = f"good-{name.replace(' ', '-')}"
         upstream.fault = saying(response)
-        found = await reviewer.token(token)
-        assert (name, found.status, len(upstream.asked)) == (name, 503, 2)
-        assert found.text.startswith(f"{CLUSTER}: {said}")
-        assert "x-keep" not in found.headers
-        assert f"reviewer: {found.text}" in reviewer.log
+        result = await reviewer.token(token)
+        assert (name, result.status, len(upstream.asked)) == (name, 503, 2)
+        assert result.text.startswith(f"{CLUSTER}: {said}")
+        assert "x-keep" not in result.headers
+        assert f"reviewer: {result.text}" in reviewer.log
         upstream.fault = of_alices
         assert (await reviewer.token(token)).status == 200
     metrics = await reviewer.metrics()
@@ -173,7 +183,7 @@ async def test_what_fails_is_tried_twice_and_not_kept(
     assert metrics["gatehouse_reviewer_retries_total"] == len(FAULTS)
 
 
-async def test_one_failure_is_not_noticed(reviewer: Running, upstream: Upstream) -> None:
+async def test_one_failure_is_not_noticed(reviewer: ReviewerProcess, upstream: Upstream) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         if len(upstream.asked) > 1:
             return await of_alices(request)
@@ -187,48 +197,52 @@ async def test_one_failure_is_not_noticed(reviewer: Running, upstream: Upstream)
     upstream.fault = fault
     for name in (*FAULTS, "cut", "slow"):
         upstream.asked.clear()
-        found = await reviewer.token(f"good-{name.replace(' ', '-')}")
-        assert (name, found.status, len(upstream.asked)) == (name, 200, 2)
+        response = await reviewer.token(f"good-{name.replace(' ', '-')}")
+        assert (name, response.status, len(upstream.asked)) == (name, 200, 2)
     assert reviewer.log == ""
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
 async def test_a_gateway_that_is_not_let_in_asks_once(
-    reviewer: Running, upstream: Upstream, status: int
+    reviewer: ReviewerProcess, upstream: Upstream, status: int
 ) -> None:
     upstream.fault = saying(lambda: web.Response(status=status, text="go away"))
-    found = await reviewer.token("good")
-    assert (found.status, found.text) == (503, f"{CLUSTER}: tokenreviews: {status} go away")
+    response = await reviewer.token("good")
+    assert (response.status, response.text) == (503, f"{CLUSTER}: tokenreviews: {status} go away")
     assert len(upstream.asked) == 1
 
 
-async def test_a_cluster_that_does_not_answer(reviewer: Running, upstream: Upstream) -> None:
+async def test_a_cluster_that_does_not_answer(
+    reviewer: ReviewerProcess, upstream: Upstream
+) -> None:
     async def fault(_: web.BaseRequest) -> web.StreamResponse | None:
         await asyncio.sleep(30)
         return None
 
     upstream.fault = fault
     begun = time.monotonic()
-    found = await reviewer.token("good")
-    assert (found.status, found.text) == (503, f"{CLUSTER}: no response within 2 s")
+    response = await reviewer.token("good")
+    assert (response.status, response.text) == (503, f"{CLUSTER}: no response within 2 s")
     assert 4 <= time.monotonic() - begun < 10
 
 
-async def test_an_envoy_that_is_away(reviewer: Running, upstream: Upstream) -> None:
+async def test_an_envoy_that_is_away(reviewer: ReviewerProcess, upstream: Upstream) -> None:
     upstream.fault = of_alices
     assert (await reviewer.token("good")).status == 200
     await upstream.stop()
     assert (await reviewer.token("good")).status == 200
-    found = await reviewer.token("good too")
-    assert (found.status, "x-user" in found.headers) == (401, False)
-    found = await reviewer.token("good-too")
-    assert found.status == 503
-    assert found.text == f"{CLUSTER}: cannot connect to Envoy: No such file or directory"
+    response = await reviewer.token("good too")
+    assert (response.status, "x-user" in response.headers) == (401, False)
+    response = await reviewer.token("good-too")
+    assert response.status == 503
+    assert response.text == f"{CLUSTER}: cannot connect to Envoy: No such file or directory"
     await upstream.start()
     assert (await reviewer.token("good-too")).status == 200
 
 
-async def test_one_failed_permission_is_no_answer(reviewer: Running, upstream: Upstream) -> None:
+async def test_one_failed_permission_is_no_answer(
+    reviewer: ReviewerProcess, upstream: Upstream
+) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         if b'"name":"ops"' in await request.read():
             return web.Response(status=500, text="no")
@@ -236,20 +250,22 @@ async def test_one_failed_permission_is_no_answer(reviewer: Running, upstream: U
 
     upstream.fault = fault
     client, wanted = {"username": "a"}, {"username": "b", "groups": ["dev", "ops"]}
-    found = await reviewer.impersonation(client, wanted)
-    assert (found.status, found.text) == (503, f"{CLUSTER}: subjectaccessreviews: 500 no")
+    response = await reviewer.impersonation(client, wanted)
+    assert (response.status, response.text) == (503, f"{CLUSTER}: subjectaccessreviews: 500 no")
 
 
-async def test_no_token_is_ever_logged_or_told(reviewer: Running, upstream: Upstream) -> None:
+async def test_tokens_never_appear_in_log_or_response(
+    reviewer: ReviewerProcess, upstream: Upstream
+) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         return web.Response(status=500, body=b"x" * 250 + b" cannot: " + await request.read())
 
     upstream.fault = fault
     token = "good" + "s3cret" * 40
-    found = await reviewer.token(token)
-    assert found.status == 503
+    response = await reviewer.token(token)
+    assert response.status == 503
     assert "cannot" in reviewer.log
-    for shown in (found.text, reviewer.log):
+    for shown in (response.text, reviewer.log):
         assert "s3cret" not in shown
 
 
@@ -257,7 +273,7 @@ async def test_no_token_is_ever_logged_or_told(reviewer: Running, upstream: Upst
 
 
 async def test_a_cluster_is_asked_little_at_a_time_and_no_other_one_waits(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     release = asyncio.Event()
 
@@ -289,8 +305,8 @@ async def test_a_cluster_is_asked_little_at_a_time_and_no_other_one_waits(
     assert (await reviewer.token("good")).status == 200
 
 
-async def test_bad_tokens_by_the_thousand_drive_nobody_out(
-    reviewer: Running, upstream: Upstream
+async def test_rejected_tokens_do_not_evict_granted_tokens(
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     upstream.fault = of_alices
     assert (await reviewer.token("good")).status == 200
@@ -309,19 +325,19 @@ async def test_bad_tokens_by_the_thousand_drive_nobody_out(
     assert len(upstream.asked) == asked
 
 
-async def statuses(reviewer: Running, tokens: Sequence[str]) -> set[int]:
+async def statuses(reviewer: ReviewerProcess, tokens: Sequence[str]) -> set[int]:
     """Ask over one connection, at the least cost to this process.
 
     What a busy upstream did not answer in time (503) is asked again, as clients do.
     """
     reader, writer = await asyncio.open_unix_connection(str(reviewer.socket))
-    found = set()
+    result = set()
     with contextlib.closing(writer):
         for token in tokens:
             while (status := await _asked(reader, writer, token)) == 503:
                 await asyncio.sleep(0.5)
-            found.add(status)
-    return found
+            result.add(status)
+    return result
 
 
 async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> int:
@@ -349,9 +365,9 @@ def _resident(pid: int) -> int:
 class Load:
     """Questions without a pause, over connections that are kept, as Envoy asks them."""
 
-    def __init__(self, reviewer: Running, width: int = 8) -> None:
+    def __init__(self, reviewer: ReviewerProcess, width: int = 8) -> None:
         self._reviewer, self._width = reviewer, width
-        self.answers: list[Answer] = []
+        self.answers: list[ReviewerResponse] = []
         self.errors: list[str] = []
 
     async def __aenter__(self) -> Load:
@@ -383,7 +399,7 @@ class Load:
 
 
 async def test_another_takes_over_and_no_question_is_lost(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     upstream.fault = of_alices
     async with Load(reviewer) as load:
@@ -403,8 +419,8 @@ async def test_another_takes_over_and_no_question_is_lost(
     assert {each.status for each in load.answers} == {200}
 
 
-async def test_what_was_asked_before_its_end_is_answered(
-    reviewer: Running, upstream: Upstream
+async def test_pending_reviews_are_answered_before_exit(
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         await asyncio.sleep(1)
@@ -422,7 +438,7 @@ async def test_what_was_asked_before_its_end_is_answered(
 
 
 async def test_one_that_is_killed_is_replaced_under_load(
-    reviewer: Running, upstream: Upstream
+    reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     upstream.fault = of_alices
     async with Load(reviewer) as load:

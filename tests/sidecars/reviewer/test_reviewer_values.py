@@ -18,9 +18,9 @@ from gatehouse.sidecars.reviewer.cache import CacheTTLs, TTLCache
 from gatehouse.sidecars.reviewer.caching_reviewer import CachingReviewer
 from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
 from gatehouse.sidecars.reviewer.impersonation import Permission
-from gatehouse.sidecars.reviewer.review_client import Upstream
+from gatehouse.sidecars.reviewer.review_client import ReviewClient
 from gatehouse.sidecars.reviewer.reviews import InvalidReviewError, Verdict
-from gatehouse.sidecars.reviewer.user_headers import MalformedError, User
+from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError, User
 
 _TEXT = st.text(st.characters(codec="utf-8"), min_size=1)
 
@@ -61,9 +61,9 @@ def test_a_user_is_read_as_it_was_written(user: User) -> None:
     ],
 )
 def test_users_that_cannot_be_read(headers: dict[str, str], said: str) -> None:
-    with pytest.raises(MalformedError) as found:
+    with pytest.raises(MalformedHeaderError) as result:
         user_headers.user(headers, "x-")
-    assert str(found.value) == said
+    assert str(result.value) == said
 
 
 def test_a_key_may_come_more_than_once() -> None:
@@ -73,13 +73,13 @@ def test_a_key_may_come_more_than_once() -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "1e9", "1_0", "1s", "٣", "1" * 10])
 def test_durations_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(MalformedError, match="x-good-for"):
-        user_headers.seconds({"x-good-for": text}, "x-good-for")
+    with pytest.raises(MalformedHeaderError, match="x-good-for"):
+        user_headers.parse_seconds({"x-good-for": text}, "x-good-for")
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a b", "a\n", "a/b", "a" * 254])
 def test_clusters_that_cannot_be_named(name: str) -> None:
-    with pytest.raises(MalformedError, match="x-cluster"):
+    with pytest.raises(MalformedHeaderError, match="x-cluster"):
         user_headers.cluster({"x-cluster": name})
 
 
@@ -150,14 +150,14 @@ def test_whatever_a_token_is_it_can_be_looked_at(text: str) -> None:
         ),
     ],
 )
-def test_what_a_name_needs(name: str, permission: Permission) -> None:
+def test_impersonated_name_requires_permission(name: str, permission: Permission) -> None:
     assert impersonation.permissions(User(name)) == [permission]
 
 
 def test_everything_that_is_wanted_is_needed_once() -> None:
-    wanted = User("bob", "7", ("a", "b", "a"), (("Scopes", ("x", "y")), ("scopes", ("x",))))
+    user = User("bob", "7", ("a", "b", "a"), (("Scopes", ("x", "y")), ("scopes", ("x",))))
     beyond = "authentication.k8s.io"
-    assert impersonation.permissions(wanted) == [
+    assert impersonation.permissions(user) == [
         Permission("users", "bob"),
         Permission("groups", "a"),
         Permission("groups", "b"),
@@ -169,7 +169,7 @@ def test_everything_that_is_wanted_is_needed_once() -> None:
 
 def test_too_much_is_not_asked_about() -> None:
     groups = tuple(map(str, range(impersonation.MAX_PERMISSIONS)))
-    with pytest.raises(MalformedError, match="1001 permissions needed"):
+    with pytest.raises(MalformedHeaderError, match="1001 permissions needed"):
         impersonation.permissions(User("bob", groups=groups))
 
 
@@ -202,9 +202,9 @@ def _token_review(status: Any) -> bytes:
 
 def test_a_token_is_its_users_or_nobodys() -> None:
     user = {"username": "a", "groups": ["g", ""], "extra": {"k": ["v"]}}
-    found = reviews.token_verdict(_token_review({"authenticated": True, "user": user}), 5.0)
+    result = reviews.token_verdict(_token_review({"authenticated": True, "user": user}), 5.0)
     headers = (("x-user", "a"), ("x-groups", "g"), ("x-extra", "k=v"))
-    assert found == Verdict(True, headers, ends=5.0)
+    assert result == Verdict(True, headers, ends=5.0)
     nothing = {"authenticated": True, "user": {"username": "a", "groups": None, "extra": None}}
     assert reviews.token_verdict(_token_review(nothing), 5.0).headers == (("x-user", "a"),)
     assert reviews.token_verdict(_token_review({"error": "no"}), 5.0) == Verdict(False)
@@ -226,7 +226,7 @@ def test_a_token_is_its_users_or_nobodys() -> None:
         _token_review({"authenticated": True, "user": {"username": "a", "groups": "g"}}),
     ],
 )
-def test_what_is_no_review_lets_nobody_in(body: bytes) -> None:
+def test_malformed_review_is_rejected(body: bytes) -> None:
     with pytest.raises(InvalidReviewError):
         reviews.token_verdict(body, math.inf)
 
@@ -292,13 +292,13 @@ def test_no_answer_is_good_after_its_token_expired() -> None:
     assert (len(memory), memory.characters) == (0, 0)
 
 
-def test_what_is_not_to_be_kept_is_not() -> None:
+def test_cache_ignores_entry_with_zero_ttl() -> None:
     memory = TTLCache()
     memory.put(b"k", YES, 0.0, CacheTTLs(0.0, 0.0))
     assert len(memory) == 0
 
 
-def test_what_was_used_last_stays() -> None:
+def test_cache_evicts_least_recently_used_entry() -> None:
     clock = Clock()
     memory = TTLCache(entries=3, clock=clock, wall=clock)
     for key in (b"a", b"b", b"c"):
@@ -349,7 +349,7 @@ async def test_turns_are_taken_cluster_by_cluster() -> None:
 Answer = TypeVar("Answer")
 
 
-class Changing(Upstream):
+class Changing(ReviewClient):
     """A cluster that says one thing after the other."""
 
     def __init__(self, *said: bytes) -> None:
@@ -362,7 +362,7 @@ class Changing(Upstream):
         return read(next(self._said))
 
 
-async def test_what_was_said_before_is_not_believed_again_by_who_would_keep_it_longer() -> None:
+async def test_expired_grant_is_not_reused_by_request_with_longer_ttl() -> None:
     yes = _token_review({"authenticated": True, "user": {"username": "a"}})
     asking = CachingReviewer(Changing(yes, _token_review({}), yes), ClusterLimiter())
     assert (await asking.token("c", "t", CacheTTLs(0.01, 60.0)))[0].granted

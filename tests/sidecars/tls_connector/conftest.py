@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 
 from fakes.authority import Authority
-from fakes.connector_running import REAL, Endpoint, Running, echo, running
+from fakes.tls_connector_process import REAL, ConnectorProcess, Endpoint, echo, running
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def connector(tmp_path: Path) -> Iterator[Running]:
+def connector(tmp_path: Path) -> Iterator[ConnectorProcess]:
     with running(tmp_path, 30.0) as made:
         yield made
 
 
 @pytest.fixture
-def hasty(tmp_path: Path) -> Iterator[Running]:
-    """One whose sockets do not linger for long."""
+def hasty(tmp_path: Path) -> Iterator[ConnectorProcess]:
+    """Yield a connector whose sockets linger only briefly."""
     with running(tmp_path, 0.5) as made:
         yield made
 

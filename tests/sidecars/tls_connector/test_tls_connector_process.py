@@ -18,7 +18,7 @@ import pytest
 from cryptography import x509
 
 from fakes.authority import Authority
-from fakes.connector_running import SERVER_NAME, Endpoint, Running, echo, to
+from fakes.tls_connector_process import SERVER_NAME, ConnectorProcess, Endpoint, connector_to, echo
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.tls_connector import config, relay
 from gatehouse.sidecars.tls_connector import listeners as listening_module
@@ -38,23 +38,23 @@ async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 async def test_bytes_go_both_ways_under_the_name_of_the_handshake(
-    connector: Running, endpoints: Make, authority: Authority
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     endpoint = endpoints(echo, x509.DNSName("x.example"), x509.DNSName("real.example"))
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     assert await connector.exchange() == b"hello"
     assert endpoint.names == [SERVER_NAME]
     assert connector.log == ""
 
 
 async def test_an_endpoint_with_another_name_gets_nothing_and_the_log_says_why_once(
-    connector: Running, endpoints: Make, authority: Authority
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     received: list[bytes] = []
     endpoint = endpoints(
         lambda connection: received.append(connection.recv(100)), x509.DNSName(SERVER_NAME)
     )
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     for _ in range(3):
         assert await connector.exchange() == b""
     await asyncio.to_thread(endpoint.ended.acquire)
@@ -67,48 +67,52 @@ async def test_an_endpoint_with_another_name_gets_nothing_and_the_log_says_why_o
 
 
 async def test_an_endpoint_of_another_authority_is_not_trusted(
-    connector: Running, endpoints: Make, authority: Authority, tmp_path: Path
+    connector: ConnectorProcess, endpoints: Make, authority: Authority, tmp_path: Path
 ) -> None:
     endpoint = endpoints(issuer=Authority(tmp_path, "other"))
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     assert await connector.exchange() == b""
     assert "the certificate is not trusted: unable to get local issuer" in connector.log
 
 
-async def test_nobody_listens(connector: Running, authority: Authority) -> None:
+async def test_refused_connection_is_logged(
+    connector: ConnectorProcess, authority: Authority
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    await connector.listen(to(port, authority))
+    await connector.listen(connector_to(port, authority))
     assert await connector.exchange() == b""
     assert f"127.0.0.1:{port}: connection refused" in connector.log
 
 
-async def test_an_endpoint_that_speaks_no_tls(connector: Running, authority: Authority) -> None:
+async def test_an_endpoint_that_speaks_no_tls(
+    connector: ConnectorProcess, authority: Authority
+) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
     server = await asyncio.start_server(plain, "127.0.0.1", 0)
-    await connector.listen(to(server.sockets[0].getsockname()[1], authority))
+    await connector.listen(connector_to(server.sockets[0].getsockname()[1], authority))
     assert await connector.exchange() == b""
     assert "TLS failed: " in connector.log
     server.close()
 
 
 async def test_new_authorities_are_followed_at_the_next_connection(
-    connector: Running, endpoints: Make, authority: Authority, tmp_path: Path
+    connector: ConnectorProcess, endpoints: Make, authority: Authority, tmp_path: Path
 ) -> None:
     endpoint = endpoints()
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     assert await connector.exchange() == b"hello"
-    await connector.listen(to(endpoint, Authority(tmp_path, "later")))
+    await connector.listen(connector_to(endpoint, Authority(tmp_path, "later")))
     assert await connector.exchange() == b""
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     assert await connector.exchange() == b"hello"
 
 
 async def test_the_certificate_of_the_gateway_is_shown(
-    connector: Running, endpoints: Make, authority: Authority
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     context = authority.server("strict", x509.DNSName("real.example"))
     context.verify_mode = ssl.CERT_REQUIRED
@@ -116,8 +120,8 @@ async def test_the_certificate_of_the_gateway_is_shown(
     endpoint = endpoints(context=context)
     certificate, key = (str(path) for path in authority.issue("gateway"))
     await connector.listen(
-        to(endpoint, authority, certificate=certificate, key=key),
-        to(endpoint, authority, socket="without.sock"),
+        connector_to(endpoint, authority, certificate=certificate, key=key),
+        connector_to(endpoint, authority, socket="without.sock"),
     )
     assert await connector.exchange() == b"hello"
     assert connector.log == ""
@@ -127,7 +131,7 @@ async def test_the_certificate_of_the_gateway_is_shown(
 
 @pytest.mark.parametrize("offered", ["", "h2"])
 async def test_only_the_protocol_asked_for_is_offered(
-    connector: Running, endpoints: Make, authority: Authority, offered: str
+    connector: ConnectorProcess, endpoints: Make, authority: Authority, offered: str
 ) -> None:
     context = authority.server("http2", x509.DNSName("real.example"))
     context.set_alpn_protocols(["h2", "http/1.1"])
@@ -137,12 +141,14 @@ async def test_only_the_protocol_asked_for_is_offered(
             pass
         connection.sendall(str(connection.selected_alpn_protocol()).encode())
 
-    await connector.listen(to(endpoints(chosen, context=context), authority, alpn=offered))
+    await connector.listen(
+        connector_to(endpoints(chosen, context=context), authority, alpn=offered)
+    )
     assert await connector.exchange() == (offered or "None").encode()
 
 
 async def test_large_bodies_arrive_whole(
-    connector: Running, endpoints: Make, authority: Authority
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     body = os.urandom(MEGABYTE) * 48
 
@@ -152,14 +158,14 @@ async def test_large_bodies_arrive_whole(
             whole.update(data)
         connection.sendall(whole.digest() + body)
 
-    await connector.listen(to(endpoints(answer), authority))
-    found = await connector.exchange(body)
-    assert found[:32] == hashlib.sha256(body).digest()
-    assert found[32:] == body
+    await connector.listen(connector_to(endpoints(answer), authority))
+    response = await connector.exchange(body)
+    assert response[:32] == hashlib.sha256(body).digest()
+    assert response[32:] == body
 
 
 async def test_an_answer_may_come_after_the_end_of_the_request(
-    connector: Running, endpoints: Make, authority: Authority
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     ended, answer = threading.Event(), threading.Event()
 
@@ -170,7 +176,7 @@ async def test_an_answer_may_come_after_the_end_of_the_request(
         answer.wait(20)
         connection.sendall(b"answer")
 
-    await connector.listen(to(endpoints(late), authority))
+    await connector.listen(connector_to(endpoints(late), authority))
     reader, writer = await connector.connect()
     writer.write(b"question")
     writer.write_eof()
@@ -181,7 +187,7 @@ async def test_an_answer_may_come_after_the_end_of_the_request(
 
 
 async def test_a_request_may_go_on_after_the_end_of_the_answer(
-    connector: Running, endpoints: Make, authority: Authority
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     received: list[bytes] = []
 
@@ -197,7 +203,7 @@ async def test_a_request_may_go_on_after_the_end_of_the_answer(
                 received.append(connection.recv(100))
 
     endpoint = endpoints(early)
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     reader, writer = await connector.connect()
     assert await reader.read() == b"enough"
     writer.write(b"more")
@@ -208,10 +214,10 @@ async def test_a_request_may_go_on_after_the_end_of_the_answer(
 
 
 async def test_a_connection_that_nginx_leaves_is_ended_with_notice(
-    connector: Running, endpoints: Make, authority: Authority
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     endpoint = endpoints()
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     reader, writer = await connector.connect()
     writer.write(b"x")
     assert await reader.read(1) == b"x"
@@ -220,8 +226,8 @@ async def test_a_connection_that_nginx_leaves_is_ended_with_notice(
     assert endpoint.failures == []
 
 
-async def test_what_is_not_taken_is_not_read(
-    connector: Running, endpoints: Make, authority: Authority
+async def test_connector_stops_reading_from_client_while_endpoint_is_slow(
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     go, received = threading.Event(), hashlib.sha256()
 
@@ -232,7 +238,7 @@ async def test_what_is_not_taken_is_not_read(
             received.update(data)
 
     endpoint = endpoints(slow)
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(connector.directory / "a.sock"))
         client.setblocking(False)
@@ -255,8 +261,8 @@ async def test_what_is_not_taken_is_not_read(
     assert received.digest() == sent.digest()
 
 
-async def test_what_nginx_does_not_take_is_not_read(
-    connector: Running, endpoints: Make, authority: Authority
+async def test_connector_stops_reading_from_endpoint_while_client_is_slow(
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     total = 64 * MEGABYTE
     sent = 0
@@ -269,7 +275,7 @@ async def test_what_nginx_does_not_take_is_not_read(
             sent += len(chunk)
 
     endpoint = endpoints(flood)
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     reader, writer = await connector.connect()
     seen, still = -1, 0
     while still < 100:
@@ -285,24 +291,24 @@ async def test_what_nginx_does_not_take_is_not_read(
 
 
 async def test_many_connections_at_once(
-    connector: Running, endpoints: Make, authority: Authority
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     endpoint = endpoints()
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     bodies = [f"{number}".encode() * 100 for number in range(400)]
     assert await asyncio.gather(*map(connector.exchange, bodies)) == bodies
     assert connector.log == ""
 
 
 async def test_a_description_that_cannot_be_followed_changes_nothing(
-    connector: Running, endpoints: Make, authority: Authority, tmp_path: Path
+    connector: ConnectorProcess, endpoints: Make, authority: Authority, tmp_path: Path
 ) -> None:
     endpoint = endpoints()
-    await connector.listen(to(endpoint, authority))
+    await connector.listen(connector_to(endpoint, authority))
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
     authority.file = broken
-    bad = connector.configuration(to(endpoint, authority, socket="b.sock"))
+    bad = connector.configuration(connector_to(endpoint, authority, socket="b.sock"))
     assert f"cluster c-shop-app-443: {broken}: " in await connector.serve(bad)
     assert config.FILE in await connector.serve(tmp_path / "nowhere")
     assert not (connector.directory / "b.sock").exists()
@@ -310,12 +316,14 @@ async def test_a_description_that_cannot_be_followed_changes_nothing(
 
 
 async def test_sockets_linger_and_the_last_one_takes_the_process_with_it(
-    hasty: Running, endpoints: Make, authority: Authority
+    hasty: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     connector = hasty
     endpoint = endpoints()
-    await connector.listen(to(endpoint, authority), to(endpoint, authority, socket="b.sock"))
-    await connector.listen(to(endpoint, authority, socket="b.sock"))
+    await connector.listen(
+        connector_to(endpoint, authority), connector_to(endpoint, authority, socket="b.sock")
+    )
+    await connector.listen(connector_to(endpoint, authority, socket="b.sock"))
     assert await connector.exchange() == b"hello"
     await until(lambda: not (connector.directory / "a.sock").exists())
     reader, writer = await connector.connect("b.sock")
@@ -330,13 +338,13 @@ async def test_sockets_linger_and_the_last_one_takes_the_process_with_it(
 
 
 async def test_a_socket_that_is_asked_for_again_stays(
-    hasty: Running, endpoints: Make, authority: Authority
+    hasty: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     connector = hasty
     endpoint = endpoints()
-    first = to(endpoint, authority)
-    await connector.listen(first, to(endpoint, authority, socket="b.sock"))
-    await connector.listen(to(endpoint, authority, socket="c.sock"))
+    first = connector_to(endpoint, authority)
+    await connector.listen(first, connector_to(endpoint, authority, socket="b.sock"))
+    await connector.listen(connector_to(endpoint, authority, socket="c.sock"))
     await connector.listen(first)
     await until(lambda: not (connector.directory / "b.sock").exists())
     await until(lambda: not (connector.directory / "c.sock").exists())
@@ -344,9 +352,9 @@ async def test_a_socket_that_is_asked_for_again_stays(
 
 
 async def test_a_connection_is_finished_before_a_requested_end(
-    connector: Running, endpoints: Make, authority: Authority
+    connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
-    await connector.listen(to(endpoints(), authority))
+    await connector.listen(connector_to(endpoints(), authority))
     reader, writer = await connector.connect()
     writer.write(b"before")
     assert await reader.readexactly(6) == b"before"
@@ -367,7 +375,7 @@ async def test_an_endpoint_that_says_nothing_is_given_up(
     said: list[str] = []
     listening = Listeners(tmp_path, 0.0, FailureLog(said.append))
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        connector = to(silent.getsockname()[1], authority)
+        connector = connector_to(silent.getsockname()[1], authority)
         await listening.serve([configuration(tmp_path, connector)])
         reader, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
         assert await reader.read() == b""
@@ -384,7 +392,7 @@ async def test_a_connection_is_cut_that_nginx_left_and_the_endpoint_does_not_tak
     stuck = threading.Event()
     endpoint = endpoints(lambda _connection: stuck.wait(60))
     listening = Listeners(tmp_path, 0.0, FailureLog())
-    await listening.serve([configuration(tmp_path, to(endpoint, authority))])
+    await listening.serve([configuration(tmp_path, connector_to(endpoint, authority))])
     looking = asyncio.create_task(listening.housekeeping())
     _, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
     writer.write(bytes(16 * MEGABYTE))

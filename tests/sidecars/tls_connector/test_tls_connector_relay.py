@@ -1,4 +1,4 @@
-"""One connection, step by step."""
+"""Steps of one relayed connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 
 from fakes.authority import Authority
-from fakes.connector_running import to
+from fakes.tls_connector_process import connector_to
 from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, Target, UntrustedError
 
@@ -55,7 +55,9 @@ class Handshake:
         authority = Authority(directory)
         context = ssl.create_default_context(cafile=str(authority.file))
         context.check_hostname = False
-        self.near = DownstreamConnection(Target(to(443, authority), context), FailureLog())
+        self.near = DownstreamConnection(
+            Target(connector_to(443, authority), context), FailureLog()
+        )
         self.far = self.near._upstream
         self.nginx, self.wire = Transport(), Transport()
         self.near.transport = cast(asyncio.Transport, cast(Any, self.nginx))
@@ -76,7 +78,7 @@ class Handshake:
 async def test_nothing_is_heard_of_an_endpoint_of_another_name(tmp_path: Path) -> None:
     shake = Handshake(tmp_path, "other.example")
     shake.turn()
-    # At once, before anybody had a turn to close the connection.
+    # At once, before the event loop can close the connection.
     shake.endpoint.do_handshake()
     shake.endpoint.write(ANSWER)
     shake.turn()
@@ -95,7 +97,7 @@ async def test_an_endpoint_of_the_right_name_may_speak_first(tmp_path: Path) -> 
     await shake.far.proven
 
 
-async def test_what_came_early_is_followed_by_more_only_when_it_was_taken(tmp_path: Path) -> None:
+async def test_relay_resumes_reading_after_early_data_is_written(tmp_path: Path) -> None:
     shake = Handshake(tmp_path, "real.example")
     shake.near.data_received(b"early")
     assert not shake.nginx.is_reading()

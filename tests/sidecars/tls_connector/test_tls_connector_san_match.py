@@ -32,9 +32,9 @@ def having(directory: Path, *names: x509.GeneralName) -> dict[str, Any]:
             side.do_handshake()
         except ssl.SSLWantReadError:
             continue
-    found = client.getpeercert()
-    assert found is not None
-    return dict(found)
+    result = client.getpeercert()
+    assert result is not None
+    return dict(result)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,6 @@ def test_the_common_name_is_no_name(tmp_path: Path) -> None:
     assert san_match.format_names(certificate) == "no names"
 
 
-def test_what_a_certificate_says_cannot_forge_a_line_of_the_log() -> None:
+def test_formatted_certificate_names_contain_no_line_breaks() -> None:
     shown = san_match.format_names({"subjectAltName": (("URI", "x\n2026 [error] forged"),)})
     assert "\n" not in shown

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fakes.hosts import JITTER, Clock, holdings, hosted, plus
+from fakes.hosts import JITTER, Clock, desired_upstreams, plus, running_host
 from fakes.nginx_plus import FakePlus, Fault, Plus
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane.delivery import HostReport
@@ -35,13 +35,13 @@ async def test_host_gets_the_newest_version_after_hours_of_retries_per_minute() 
     worker = Worker(host, reports.append, clock, lambda: JITTER)
     task = asyncio.create_task(worker.run())
     try:
-        worker.want(holdings({WEB: [A]}))
+        worker.set_desired(desired_upstreams({WEB: [A]}))
         hours = 4 * 3600
         for second in range(0, hours, 10):
             await until(lambda: any(each > clock.now() for each in clock.waiting))
             await clock.move(10)
             if second == 3600:
-                worker.want(holdings({WEB: [B]}))
+                worker.set_desired(desired_upstreams({WEB: [B]}))
         await until(lambda: bool(clock.waiting))
         attempts = worker.calls["GET", "none"]
         # Six to get to a minute, and then one each 60.5 s, seen at steps of 10 s.
@@ -65,12 +65,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_slow_host_times_out_and_is_retried() -> None:
-    async with hosted(plus(WEB)) as host:
+    async with running_host(plus(WEB)) as host:
         worker = host.worker
         host.fake.faults.append(Fault("POST", "*", delay=60.0))
-        made = holdings({WEB: [A]})
+        made = desired_upstreams({WEB: [A]})
         made.timeout = 0.2
-        worker.want(made)
+        worker.set_desired(made)
         await asyncio.sleep(0)
         await host.pass_(JITTER)
         assert host.reports[-1].error == "no response within 0.2 s"
@@ -97,7 +97,7 @@ async def test_endless_response_does_not_fill_memory(monkeypatch: pytest.MonkeyP
     worker = Worker(ir.Host(f"http://127.0.0.1:{port}/api"), reports.append, RealClock(), lambda: 0)
     task = asyncio.create_task(worker.run())
     try:
-        worker.want(holdings({WEB: [A]}))
+        worker.set_desired(desired_upstreams({WEB: [A]}))
         await until(lambda: bool(reports) and reports[-1].error != "")
         assert reports[-1].error == "200: response is larger than 1 MiB"
         assert sent < 64 << 20
@@ -113,9 +113,9 @@ async def fleet(*made: Plus) -> AsyncIterator[tuple[Fleet, list[FakePlus], tuple
     async with AsyncExitStack() as stack:
         fakes = [FakePlus(each) for each in made]
         urls = [await stack.enter_async_context(fake.serving()) for fake in fakes]
-        found = Fleet(lambda name, report: None)
-        stack.push_async_callback(found.close)
-        yield found, fakes, tuple(ir.Host(url) for url in urls)
+        result = Fleet(lambda name, report: None)
+        stack.push_async_callback(result.close)
+        yield result, fakes, tuple(ir.Host(url) for url in urls)
 
 
 def held(fake: FakePlus, name: str = "web") -> list[str]:
@@ -125,9 +125,9 @@ def held(fake: FakePlus, name: str = "web") -> list[str]:
 async def test_unresponsive_host_does_not_delay_others() -> None:
     async with fleet(plus(WEB), plus(WEB), plus(WEB)) as (found, fakes, hosts):
         fakes[0].faults.append(Fault(delay=3600.0, times=-1))
-        found.want({"lb": (hosts, holdings({WEB: [A]}))})
+        found.want({"lb": (hosts, desired_upstreams({WEB: [A]}))})
         await until(lambda: held(fakes[1]) == held(fakes[2]) == [A])
-        found.want({"lb": (hosts, holdings({WEB: [B]}))})
+        found.want({"lb": (hosts, desired_upstreams({WEB: [B]}))})
         await until(lambda: held(fakes[1]) == held(fakes[2]) == [B])
         assert held(fakes[0]) == []
 
@@ -147,7 +147,7 @@ async def test_unanswered_dns_queries_do_not_delay_other_hosts(
     async with fleet(plus(WEB)) as (found, fakes, (host,)):
         named = ir.Host(host.url.replace("127.0.0.1", "localhost"))
         dead = [ir.Host(f"http://dead-{number}.example:9000/api") for number in range(60)]
-        wanted = holdings({WEB: [A]})
+        wanted = desired_upstreams({WEB: [A]})
         found.want({"lb": (tuple(dead), wanted)})
         await asyncio.sleep(1)
         found.want({"lb": ((*dead, named), wanted)})
@@ -161,7 +161,7 @@ async def test_unknown_hostname_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", look)
-    host = client.Client(ir.Host("http://nobody.example:9000/api"), 5.0)
+    host = client.PlusClient(ir.Host("http://nobody.example:9000/api"), 5.0)
     try:
         with pytest.raises(client.PlusError) as refused:
             await host.negotiate()
@@ -172,9 +172,9 @@ async def test_unknown_hostname_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_removed_host_keeps_its_configuration() -> None:
     async with fleet(plus(WEB), plus(WEB)) as (found, fakes, hosts):
-        found.want({"lb": (hosts, holdings({WEB: [A]}))})
+        found.want({"lb": (hosts, desired_upstreams({WEB: [A]}))})
         await until(lambda: held(fakes[0]) == held(fakes[1]) == [A])
-        found.want({"lb": (hosts[:1], holdings({WEB: [B]}))})
+        found.want({"lb": (hosts[:1], desired_upstreams({WEB: [B]}))})
         await until(lambda: held(fakes[0]) == [B])
         assert held(fakes[1]) == [A]
         assert len(found.workers()) == 1
@@ -187,7 +187,7 @@ async def test_constant_node_changes_lose_no_update() -> None:
         fakes[0].faults.append(Fault("POST", "*", times=2, cut=True, after=True))
         for turn in range(15):
             wanted = [server for n, server in enumerate(servers) if (n + turn) % 5]
-            found.want({"lb": (hosts, holdings(dict.fromkeys(names, wanted)))})
+            found.want({"lb": (hosts, desired_upstreams(dict.fromkeys(names, wanted)))})
             await asyncio.sleep(0.1)
         last = sorted(wanted)
         await until(lambda: all(held(f, n[5:]) == last for f in fakes for n in names))
@@ -195,7 +195,7 @@ async def test_constant_node_changes_lose_no_update() -> None:
 
 async def test_hosts_do_not_apply_the_same_change_at_the_same_time() -> None:
     async with fleet(*(plus(WEB) for _ in range(8))) as (found, fakes, hosts):
-        found.want({"lb": (hosts, holdings({WEB: [A]}))})
+        found.want({"lb": (hosts, desired_upstreams({WEB: [A]}))})
         times = [worker.knowledge.next_at() for worker in found.workers().values()]
         assert len(set(times)) == len(times)
         assert max(times) - min(times) < 0.5

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fakes.hosts import JITTER, Host, holdings, hosted, plus
+from fakes.hosts import JITTER, Host, desired_upstreams, plus, running_host
 from fakes.nginx_plus import Fault, Upstream
 from gatehouse.dataplane.nginx_plus import Server
-from gatehouse.transports.nginx_plus.client import Client
+from gatehouse.transports.nginx_plus.client import PlusClient
 
 WEB = "http/web"
 A, B, C = "10.0.0.1:30080", "10.0.0.2:30080", "10.0.0.3:30080"
@@ -17,21 +17,21 @@ SERVERS = "/http/upstreams/web/servers"
 
 
 async def test_servers_are_added_and_removed_with_one_request_each() -> None:
-    async with hosted(plus(WEB, "stream/dns")) as host:
-        await host.want({WEB: [A, B], "stream/dns": [A]})
+    async with running_host(plus(WEB, "stream/dns")) as host:
+        await host.set_desired({WEB: [A, B], "stream/dns": [A]})
         assert (host.held(WEB), host.held("stream/dns")) == ([A, B], [A])
         host.calls()
-        await host.want({WEB: [B, C], "stream/dns": [A]})
+        await host.set_desired({WEB: [B, C], "stream/dns": [A]})
         assert host.held(WEB) == [B, C]
         assert host.calls() == [f"POST {SERVERS}", f"DELETE {SERVERS}/0"]
-        await host.want({WEB: [B, C], "stream/dns": [A]})
+        await host.set_desired({WEB: [B, C], "stream/dns": [A]})
         assert host.calls() == []
 
 
 async def test_restarted_host_loses_no_server_to_ids_from_before_the_restart() -> None:
-    async with hosted(plus(WEB)) as host:
-        await host.want({WEB: [A, B, C]})
-        await host.want({WEB: [B, C]})
+    async with running_host(plus(WEB)) as host:
+        await host.set_desired({WEB: [A, B, C]})
+        await host.set_desired({WEB: [B, C]})
         upstream = host.upstream(WEB)
         assert sorted(upstream.servers) == [1, 2]
         # It restarts with its state file: what was server 1 is server 0.
@@ -41,16 +41,16 @@ async def test_restarted_host_loses_no_server_to_ids_from_before_the_restart() -
             upstream.load(each)
         host.fake.plus.generation += 1
         host.calls()
-        await host.want({WEB: [C]})
+        await host.set_desired({WEB: [C]})
         await host.pass_(JITTER)
         assert host.held(WEB) == [C]
         assert f"DELETE {SERVERS}/1" not in host.calls()
 
 
 async def test_server_from_before_a_restart_is_drained_for_the_full_time() -> None:
-    async with hosted(plus(WEB)) as host:
-        await host.want({WEB: [A, B]}, drain=30)
-        await host.want({WEB: [B]}, drain=30)
+    async with running_host(plus(WEB)) as host:
+        await host.set_desired({WEB: [A, B]}, drain=30)
+        await host.set_desired({WEB: [B]}, drain=30)
         upstream = host.upstream(WEB)
         assert upstream.servers[0].drain
         upstream.servers.clear()
@@ -66,11 +66,11 @@ async def test_server_from_before_a_restart_is_drained_for_the_full_time() -> No
 
 
 async def test_changes_are_debounced_and_the_last_one_wins() -> None:
-    async with hosted(plus(WEB)) as host:
-        await host.want({WEB: [A]})
+    async with running_host(plus(WEB)) as host:
+        await host.set_desired({WEB: [A]})
         host.calls()
         for servers in ([A, B], [B], [A, C]):
-            host.worker.want(holdings({WEB: list(servers)}))
+            host.worker.set_desired(desired_upstreams({WEB: list(servers)}))
         await host.pass_(JITTER)
         assert host.held(WEB) == [A, C]
         assert host.calls() == [f"POST {SERVERS}"]
@@ -79,16 +79,16 @@ async def test_changes_are_debounced_and_the_last_one_wins() -> None:
 async def test_unowned_upstreams_are_not_read() -> None:
     made = plus(WEB, "http/other")
     made.upstreams["http", "other"].load("192.0.2.1:80")
-    async with hosted(made) as host:
-        await host.want({WEB: [A]})
+    async with running_host(made) as host:
+        await host.set_desired({WEB: [A]})
         await host.pass_(600)
         assert host.held("http/other") == ["192.0.2.1:80"]
         assert not [call for call in host.calls() if "other" in call]
 
 
 async def test_external_changes_of_owned_servers_are_reverted() -> None:
-    async with hosted(plus(WEB)) as host:
-        await host.want({WEB: [A, B]})
+    async with running_host(plus(WEB)) as host:
+        await host.set_desired({WEB: [A, B]})
         upstream = host.upstream(WEB)
         upstream.remove("0")
         upstream.add({"server": "192.0.2.1:80"}, None, 9)
@@ -103,18 +103,18 @@ async def test_duplicate_server_is_removed() -> None:
     made = plus(WEB)
     for _ in range(2):
         made.upstreams["http", "web"].load(A)
-    async with hosted(made) as host:
-        await host.want({WEB: [A]})
+    async with running_host(made) as host:
+        await host.set_desired({WEB: [A]})
         assert list(host.upstream(WEB).servers) == [0]
 
 
 async def test_parameters_are_set_and_set_back_to_nginx_s_defaults() -> None:
-    async with hosted(plus(WEB)) as host:
-        await host.want({WEB: [Server(A, weight=5, max_conns=10, fail_timeout="60s")]})
+    async with running_host(plus(WEB)) as host:
+        await host.set_desired({WEB: [Server(A, weight=5, max_conns=10, fail_timeout="60s")]})
         (server,) = host.upstream(WEB).servers.values()
         assert (server.parameters["weight"], server.parameters["max_conns"]) == (5, 10)
         host.calls()
-        await host.want({WEB: [Server(A, weight=5, fail_timeout="1m")]})
+        await host.set_desired({WEB: [Server(A, weight=5, fail_timeout="1m")]})
         assert server.parameters["max_conns"] == 0
         assert host.calls() == [f"PATCH {SERVERS}/0"]
         await host.pass_(11)
@@ -125,8 +125,8 @@ async def test_parameters_are_set_and_set_back_to_nginx_s_defaults() -> None:
 async def test_backup_server_is_replaced_because_backup_is_immutable() -> None:
     made = plus(WEB)
     made.upstreams["http", "web"].load(f"{A} backup")
-    async with hosted(made) as host:
-        await host.want({WEB: [A]})
+    async with running_host(made) as host:
+        await host.set_desired({WEB: [A]})
         (server,) = host.upstream(WEB).servers.values()
         assert (server.id, server.parameters["backup"]) == (1, False)
 
@@ -137,24 +137,24 @@ async def test_removed_server_is_drained_first_when_configured(which: str, word:
         servers = host.upstream(which).servers.values()
         return [s.server for s in servers if s.drain or s.parameters["down"]]
 
-    async with hosted(plus(which)) as host:
-        await host.want({which: [A, B]}, drain=60)
-        await host.want({which: [A]}, drain=60)
+    async with running_host(plus(which)) as host:
+        await host.set_desired({which: [A, B]}, drain=60)
+        await host.set_desired({which: [A]}, drain=60)
         assert (host.held(which), leaving(host)) == ([A, B], [B])
         await host.pass_(30)
         assert host.held(which) == [A, B]
-        await host.want({which: [A, B]}, drain=60)
+        await host.set_desired({which: [A, B]}, drain=60)
         assert (host.held(which), leaving(host)) == ([A, B], []), "it came back"
-        await host.want({which: [A]}, drain=60)
+        await host.set_desired({which: [A]}, drain=60)
         await host.pass_(61)
         assert host.held(which) == [A]
         assert host.reports[-1].behind == 0
 
 
 async def test_released_upstream_is_emptied_and_reported() -> None:
-    async with hosted(plus(WEB, "http/api")) as host:
-        await host.want({WEB: [A], "http/api": [A]})
-        await host.want({WEB: [A], "http/api": [], "http/gone": []})
+    async with running_host(plus(WEB, "http/api")) as host:
+        await host.set_desired({WEB: [A], "http/api": [A]})
+        await host.set_desired({WEB: [A], "http/api": [], "http/gone": []})
         assert host.held("http/api") == []
         assert {str(each) for each in host.reports[-1].empty} == {"http/api", "http/gone"}
         assert host.reports[-1].trouble == ""
@@ -163,8 +163,8 @@ async def test_released_upstream_is_emptied_and_reported() -> None:
 async def test_missing_or_static_upstream_is_reported_and_does_not_block_others() -> None:
     made = plus(WEB)
     made.upstreams["http", "static"] = Upstream("http", "static")
-    async with hosted(made) as host:
-        await host.want({WEB: [A], "http/none": [A], "http/static": [A]})
+    async with running_host(made) as host:
+        await host.set_desired({WEB: [A], "http/none": [A], "http/static": [A]})
         assert host.held(WEB) == [A]
         assert dict(host.reports[-1].failing) == {
             "http/none": "404 UpstreamNotFound: upstream not found",
@@ -177,19 +177,19 @@ async def test_missing_or_static_upstream_is_reported_and_does_not_block_others(
 
 
 async def test_rejected_server_does_not_block_others_or_empty_the_upstream() -> None:
-    async with hosted(plus(WEB)) as host:
-        await host.want({WEB: [A]})
-        await host.want({WEB: ["[::zz]:1", B]})
+    async with running_host(plus(WEB)) as host:
+        await host.set_desired({WEB: [A]})
+        await host.set_desired({WEB: ["[::zz]:1", B]})
         assert host.held(WEB) == [B]
         assert "UpstreamBadAddress" in host.reports[-1].trouble
-        await host.want({WEB: ["[::zz]:1"]})
+        await host.set_desired({WEB: ["[::zz]:1"]})
         assert host.held(WEB) == [B]
 
 
 async def test_full_zone_is_updated_over_several_attempts() -> None:
-    async with hosted(plus(WEB, room=2)) as host:
-        await host.want({WEB: [A, B]})
-        await host.want({WEB: [C, "10.0.0.4:1"]})
+    async with running_host(plus(WEB, room=2)) as host:
+        await host.set_desired({WEB: [A, B]})
+        await host.set_desired({WEB: [C, "10.0.0.4:1"]})
         assert "UpstreamOutOfMemory" in host.reports[-1].trouble
         for delay in (2, 4, 8):
             await host.pass_(delay + JITTER)
@@ -199,16 +199,16 @@ async def test_full_zone_is_updated_over_several_attempts() -> None:
 
 async def test_newest_common_api_version_is_used(monkeypatch: Any) -> None:
     monkeypatch.setattr("fakes.nginx_plus.api.VERSIONS", tuple(range(1, 8)))
-    async with hosted(plus(WEB)) as host:
-        await host.want({WEB: [A]})
+    async with running_host(plus(WEB)) as host:
+        await host.set_desired({WEB: [A]})
         assert (host.held(WEB), host.reports[-1].api) == ([A], 7)
         assert host.reports[-1].server == "nginx/1.29.3 nginx-plus-r36"
 
 
 async def test_host_with_an_outdated_api_is_reported(monkeypatch: Any) -> None:
     monkeypatch.setattr("fakes.nginx_plus.api.VERSIONS", (1, 2, 3))
-    async with hosted(plus(WEB)) as host:
-        await host.want({WEB: [A]})
+    async with running_host(plus(WEB)) as host:
+        await host.set_desired({WEB: [A]})
         assert host.reports[-1].error == "API versions [1, 2, 3] are not supported, only 4 to 9"
 
 
@@ -229,9 +229,9 @@ async def test_host_with_an_outdated_api_is_reported(monkeypatch: Any) -> None:
 async def test_host_converges_on_the_next_attempt_after_any_response(
     fault: Fault,
 ) -> None:
-    async with hosted(plus(WEB)) as host:
+    async with running_host(plus(WEB)) as host:
         host.fake.faults.append(fault)
-        await host.want({WEB: [A, B]})
+        await host.set_desired({WEB: [A, B]})
         assert host.reports[-1].error
         await host.pass_(2 + JITTER)
         assert [server.server for server in host.upstream(WEB).servers.values()] in ([A, B], [B, A])
@@ -253,14 +253,14 @@ async def test_host_converges_on_the_next_attempt_after_any_response(
 async def test_permanently_failing_upstream_does_not_block_others(fault: Fault, words: str) -> None:
     names = ("http/a", WEB, "http/x", "http/y", "http/z")
     others = names[1:]
-    async with hosted(plus(*names)) as host:
+    async with running_host(plus(*names)) as host:
         host.fake.faults.append(fault)
-        await host.want({name: [A] for name in names})
+        await host.set_desired({name: [A] for name in names})
         await host.pass_(2 + JITTER)
         assert [host.held(name) for name in others] == [[A]] * 4
         (failing,) = host.reports[-1].failing
         assert (failing[0], words in failing[1]) == ("http/a", True)
-        await host.want({name: [B] for name in names})
+        await host.set_desired({name: [B] for name in names})
         assert [host.held(name) for name in others] == [[B]] * 4
         host.fake.faults.clear()
         await host.pass_(61)
@@ -269,10 +269,10 @@ async def test_permanently_failing_upstream_does_not_block_others(fault: Fault, 
 
 
 async def test_unexpected_exception_does_not_end_the_worker(monkeypatch: Any) -> None:
-    async with hosted(plus(WEB)) as host:
+    async with running_host(plus(WEB)) as host:
         with monkeypatch.context() as broken:
-            broken.setattr(Client, "servers", lambda *_: dict[str, Any]()["what"])
-            await host.want({WEB: [A]})
+            broken.setattr(PlusClient, "servers", lambda *_: dict[str, Any]()["what"])
+            await host.set_desired({WEB: [A]})
         assert "KeyError" in host.reports[-1].error
         await host.pass_(2 + JITTER)
         assert host.held(WEB) == [A]
@@ -281,14 +281,14 @@ async def test_unexpected_exception_does_not_end_the_worker(monkeypatch: Any) ->
 async def test_host_without_write_access_is_reported() -> None:
     made = plus(WEB)
     made.write = False
-    async with hosted(made) as host:
-        await host.want({WEB: [A]})
+    async with running_host(made) as host:
+        await host.set_desired({WEB: [A]})
         assert host.reports[-1].error == "405 MethodDisabled: method disabled"
 
 
 async def test_authorization_is_sent_and_its_rejection_reported() -> None:
-    async with hosted(plus(WEB), authorization="ApiKey secret") as host:
-        await host.want({WEB: [A]})
+    async with running_host(plus(WEB), authorization="ApiKey secret") as host:
+        await host.set_desired({WEB: [A]})
         assert host.held(WEB) == [A]
         host.fake._authorization = "another"
         await host.pass_(11)
@@ -297,8 +297,8 @@ async def test_authorization_is_sent_and_its_rejection_reported() -> None:
 
 
 async def test_host_that_returns_empty_is_filled_again() -> None:
-    async with hosted(plus(WEB)) as host:
-        await host.want({WEB: [A, B]})
+    async with running_host(plus(WEB)) as host:
+        await host.set_desired({WEB: [A, B]})
         host.fake.plus = plus(WEB)
         host.fake.plus.generation = 7
         await host.pass_(11)

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from fakes.authority import DAY, Authority
-from fakes.hosts import hosted, plus
+from fakes.hosts import plus, running_host
 from gatehouse.compiler.ir.gateway import SecretBytes
 from gatehouse.compiler.ir.load_balancing import Tls
 
@@ -32,8 +32,8 @@ def authority(tmp_path: Path) -> Authority:
 
 async def outcome(server: ssl.SSLContext, settings: Tls) -> str:
     """Return why the host could not be used; empty if it could."""
-    async with hosted(plus(WEB), tls=server, settings=settings) as host:
-        await host.want({WEB: [A]})
+    async with running_host(plus(WEB), tls=server, settings=settings) as host:
+        await host.set_desired({WEB: [A]})
         error = host.reports[-1].error
         assert host.held(WEB) == ([] if error else [A])
         return error

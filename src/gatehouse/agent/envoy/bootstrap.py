@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from gatehouse.agent.envoy import kube_metrics
 from gatehouse.dataplane.xds.runtime_limits import RUNTIME
@@ -43,9 +42,9 @@ def bootstrap(
     )
 
 
-def _relay(path: Path) -> dict[str, Any]:
+def _relay(path: Path) -> dict[str, object]:
     endpoint = {"endpoint": {"address": {"pipe": {"path": str(path)}}}}
-    http2: dict[str, Any] = {"explicit_http_config": {"http2_protocol_options": {}}}
+    http2: dict[str, object] = {"explicit_http_config": {"http2_protocol_options": {}}}
     return {
         "name": RELAY,
         "type": "STATIC",
@@ -60,7 +59,7 @@ def _relay(path: Path) -> dict[str, Any]:
     }
 
 
-def _dynamic() -> dict[str, Any]:
+def _dynamic() -> dict[str, object]:
     # Envoy is not ready before it has received a configuration, however long that takes.
     source = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
     # The relay is local, and unavailable only while the agent restarts.
@@ -77,12 +76,12 @@ def _dynamic() -> dict[str, Any]:
     }
 
 
-def _buckets() -> dict[str, Any]:
+def _buckets() -> dict[str, object]:
     # Envoy's default has twice as many, most in ranges without kube-apiserver responses.
     return {"match": {"prefix": kube_metrics.PREFIX}, "buckets": list(kube_metrics.BUCKETS)}
 
 
-def _overload(max_connections: int) -> dict[str, Any]:
+def _overload(max_connections: int) -> dict[str, object]:
     return {
         "resource_monitors": [
             {

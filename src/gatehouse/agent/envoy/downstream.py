@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import grpc
 import grpc.aio
 import structlog
 from envoy.service.discovery.v3 import discovery_pb2
 
-from gatehouse.agent.envoy.relay import Relay
+from gatehouse.agent.envoy.relay import DeltaRequest, Relay
 from gatehouse.dataplane.xds import delta
 from gatehouse.runtime.deadline import DeadlineWaiter
 
@@ -26,6 +26,8 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.http2.max_ping_strikes", 0),
 )
+
+Context: TypeAlias = "grpc.aio.ServicerContext[DeltaRequest, bytes]"
 
 
 class Downstream:
@@ -49,7 +51,7 @@ class Downstream:
     async def start(self, path: Path) -> None:
         """Listen on the socket `path`. Raises OSError."""
         server = grpc.aio.server(options=_OPTIONS)
-        method: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(
+        method: grpc.RpcMethodHandler[DeltaRequest, bytes] = grpc.stream_stream_rpc_method_handler(
             self._serve,
             request_deserializer=discovery_pb2.DeltaDiscoveryRequest.FromString,
         )
@@ -70,8 +72,8 @@ class Downstream:
 
     async def _serve(
         self,
-        requests: AsyncIterator[discovery_pb2.DeltaDiscoveryRequest],
-        context: grpc.aio.ServicerContext[Any, Any],
+        requests: AsyncIterator[DeltaRequest],
+        context: Context,
     ) -> None:
         await context.send_initial_metadata(())
         stream = self._relay.opened()
@@ -94,7 +96,7 @@ class Downstream:
     async def _read(
         self,
         stream: delta.DeltaStream,
-        requests: AsyncIterator[discovery_pb2.DeltaDiscoveryRequest],
+        requests: AsyncIterator[DeltaRequest],
     ) -> None:
         async for message in requests:
             if self._relay.stream is not stream:
@@ -103,9 +105,7 @@ class Downstream:
             self._woken.set()
             self._flush()
 
-    async def _write(
-        self, stream: delta.DeltaStream, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> None:
+    async def _write(self, stream: delta.DeltaStream, context: Context) -> None:
         waiter = DeadlineWaiter()
         while self._relay.stream is stream:
             self._woken.clear()

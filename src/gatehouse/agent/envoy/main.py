@@ -18,8 +18,8 @@ from gatehouse.agent.envoy.metrics import FAMILIES, page
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.envoy.resource_store import ResourceStore
 from gatehouse.agent.envoy.sidecar_manager import SidecarManager
-from gatehouse.agent.envoy.supervisor import Supervisor
-from gatehouse.agent.envoy.upstream import Upstream
+from gatehouse.agent.envoy.supervisor import EnvoySupervisor
+from gatehouse.agent.envoy.upstream import ControlPlaneStream
 from gatehouse.agent.options import Options
 from gatehouse.dataplane import features
 from gatehouse.runtime import unix_http
@@ -47,9 +47,9 @@ class Agent:
         self.store = ResourceStore(self.paths.store)
         self.relay = Relay(self.store.load(), SIDECAR_FEATURES)
         self.admin = AdminClient(self.paths.admin)
-        self.supervisor = Supervisor(binary, self.paths, options.workers)
+        self.supervisor = EnvoySupervisor(binary, self.paths, options.workers)
         self.supervisor.on_change = self._reset_readiness
-        self.upstream = Upstream(options, self.relay, self._wake)
+        self.upstream = ControlPlaneStream(options, self.relay, self._wake)
         processes = sidecars.create(sidecars.ENVOY_SIDECARS, self.paths.run, options.drain_seconds)
         self.sidecar_manager = SidecarManager(processes, self.paths, self.relay, self._flush)
         self.downstream = Downstream(self.relay, self._flush)

@@ -67,4 +67,4 @@ class Paths(msgspec.Struct, frozen=True):
 
 def of(root: Path, run_dir: Path) -> Paths:
     """Return the paths, with a short substitute for a run directory too long for sockets."""
-    return Paths(root, run_directory.short(run_dir))
+    return Paths(root, run_directory.short_path(run_dir))

@@ -47,7 +47,7 @@ class _Unanswered(msgspec.Struct):
 
     nonce: str
     names: set[str]
-    refused: dict[str, str] = {}
+    rejected: dict[str, str] = {}
     """Reasons of Envoy's rejections so far, by name."""
 
 
@@ -190,8 +190,8 @@ class Relay:
         state = self._subscription(LISTENER)
         if state is None:
             return False
-        none = state.sent_once and state.in_flight is None and not state.refused
-        return none or any(state.known.values())
+        none = state.sent_once and state.in_flight is None and not state.rejected
+        return none or any(state.client_versions.values())
 
     @property
     def resource_count(self) -> int:
@@ -227,8 +227,16 @@ class Relay:
     def _accept(self, state: Subscription, in_flight: InFlight) -> None:
         """Record what Envoy accepted of a response, even if something newer is held by now."""
         self._cache.store_accepted(
-            [each for each in in_flight.resources if state.known.get(each.name) == each.version],
-            [(state.type_url, name) for name in in_flight.removed if not state.known.get(name)],
+            [
+                each
+                for each in in_flight.resources
+                if state.client_versions.get(each.name) == each.version
+            ],
+            [
+                (state.type_url, name)
+                for name in in_flight.removed
+                if not state.client_versions.get(name)
+            ],
         )
 
     def _update_subscription(self, state: Subscription, names: set[str]) -> None:
@@ -274,7 +282,7 @@ class Relay:
         if type_url == SIDECAR_CONFIG:
             return self._sidecar_resources.versions()
         state = self._subscription(type_url)
-        has = [name for name, version in state.known.items() if version] if state else ()
+        has = [name for name, version in state.client_versions.items() if version] if state else ()
         return self._cache.versions(type_url, self._subscribed[type_url], has)
 
     def _process_reactions(self) -> None:
@@ -284,7 +292,7 @@ class Relay:
             response = self._unanswered.get(type_url)
             if response is not None and response.names.isdisjoint(pending):
                 del self._unanswered[type_url]
-                self._answer(type_url, response.nonce, response.refused)
+                self._answer(type_url, response.nonce, response.rejected)
         self._drop_unsubscribed()
         self._release_stale()
 
@@ -295,9 +303,9 @@ class Relay:
         state, is_idle = self._subscription(type_url), self.stream.conversation.is_idle
         pending: set[str] = set()
         accepted: list[Key] = []
-        refused: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for name in self._cache.open[type_url]:
-            held = self._cache.held(type_url, name)
+            held = self._cache.get(type_url, name)
             if state is None or not state.matches(name):
                 # Envoy need not accept what it does not subscribe to once it is idle.
                 if not is_idle:
@@ -307,40 +315,40 @@ class Relay:
             elif self._has(state, name, held):
                 accepted.append((type_url, name))
             elif reason := _reason(state, held):
-                refused[name] = reason
+                reasons[name] = reason
             else:
                 pending.add(name)
         self._cache.on_ack(accepted)
-        if state is not None and refused:
-            self._on_rejected(state, refused)
+        if state is not None and reasons:
+            self._on_rejected(state, reasons)
         return pending
 
     def _on_rejected(self, state: Subscription, reasons: Mapping[str, str]) -> None:
-        has = {(state.type_url, name): state.known.get(name, "") for name in reasons}
+        has = {(state.type_url, name): state.client_versions.get(name, "") for name in reasons}
         self._cache.on_nack(has)
         if response := self._unanswered.get(state.type_url):
             named = {name: reason for name, reason in reasons.items() if name in response.names}
-            response.refused.update(named)
+            response.rejected.update(named)
 
-    def _answer(self, type_url: str, nonce: str, refused: Mapping[str, str]) -> None:
+    def _answer(self, type_url: str, nonce: str, reasons: Mapping[str, str]) -> None:
         request = DeltaRequest(type_url=type_url, response_nonce=nonce)
-        if refused:
-            request.error_detail.CopyFrom(delta.status_of(_nack(refused)))
+        if reasons:
+            request.error_detail.CopyFrom(delta.status_of(_nack(reasons)))
         self.requests.append(request)
 
     def _has(self, state: Subscription, name: str, held: Resource | None) -> bool:
         """Return whether Envoy has what is held for a name, which may be nothing."""
         if held is not None:
-            return state.known.get(name) == held.version
+            return state.client_versions.get(name) == held.version
         unknown = self._cache.unknown(state.type_url, name)
-        return not unknown and not state.known.get(name) and state.settled(name)
+        return not unknown and not state.client_versions.get(name) and state.settled(name)
 
     def _drop_unsubscribed(self) -> None:
         """Drop what Envoy does not subscribe to, once it has everything that may refer to it."""
         if self.stream is None or not self._unsubscribed:
             return
         conversation = self.stream.conversation
-        if conversation.is_idle and self._cache.heard >= WILDCARDS:
+        if conversation.is_idle and self._cache.received_types >= WILDCARDS:
             unsubscribed, self._unsubscribed = self._unsubscribed, set()
             states = {each: self._subscription(each) for each, _ in unsubscribed}
             self._drop(
@@ -355,7 +363,7 @@ class Relay:
             return
         stale = [
             each.resource.key
-            for each in self.stream.conversation.refused()
+            for each in self.stream.conversation.rejected_resources()
             if each.resource.name not in self._cache.open[each.resource.type_url]
             and self._cache.accepted.get(*each.resource.key) == each.resource
         ]
@@ -366,10 +374,10 @@ class Relay:
 
 def _reason(state: Subscription, held: Resource | None) -> str:
     """Return why Envoy rejects a held resource. Empty if it did not reject it."""
-    refused = state.refused.get(held.name) if held else None
-    if held is None or refused is None or refused.resource.version != held.version:
+    rejection = state.rejected.get(held.name) if held else None
+    if held is None or rejection is None or rejection.resource.version != held.version:
         return ""
-    return refused.reason or "no reason given"
+    return rejection.reason or "no reason given"
 
 
 def _nack(reasons: Mapping[str, str]) -> Nack:

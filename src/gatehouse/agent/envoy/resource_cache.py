@@ -43,18 +43,18 @@ class ResourceCache:
         self.accepted = stored
         self.open: defaultdict[str, set[str]] = defaultdict(set)
         """Names by type."""
-        self.heard: set[str] = set()
+        self.received_types: set[str] = set()
         """Types for which the control plane has sent a response."""
         self.changes: list[AcceptedChange] = []
         """Changes to store, in order. The caller removes them."""
 
-    def held(self, type_url: str, name: str) -> Resource | None:
+    def get(self, type_url: str, name: str) -> Resource | None:
         """Return the held resource of a name, or None."""
         return self.publication.current.get(type_url, name)
 
     def unknown(self, type_url: str, name: str) -> bool:
         """Return whether nothing is held because the desired version is unknown."""
-        nothing = self.held(type_url, name) is None
+        nothing = self.get(type_url, name) is None
         return nothing and not self.publication.is_absent(type_url, name)
 
     def on_response(self, type_url: str, new: list[Resource], removed: list[str]) -> None:
@@ -66,12 +66,12 @@ class ResourceCache:
         )
         self.publication.unmark_absent(resource.key for resource in new)
         self.open[type_url].update(removed, (resource.name for resource in new))
-        self.heard.add(type_url)
+        self.received_types.add(type_url)
 
     def invalidate(self) -> None:
         """Drop held resources of types without a response: Envoy may have newer versions."""
         for type_url, named in self.publication.current.by_type.items():
-            if type_url not in self.heard:
+            if type_url not in self.received_types:
                 self._hold((), [(type_url, name) for name in named])
                 self.open[type_url].update(named)
 
@@ -111,7 +111,7 @@ class ResourceCache:
     def on_ack(self, keys: Collection[Key]) -> None:
         """Record that Envoy has what is held for `keys`."""
         self._close(keys)
-        by_key = {key: self.held(*key) for key in keys}
+        by_key = {key: self.get(*key) for key in keys}
         removed = [key for key, resource in by_key.items() if resource is None]
         # A subscription by name gets a removal at each request. A wildcard gets it only once.
         self.publication.unmark_absent(key for key in removed if key[0] not in NON_WILDCARD)
@@ -127,7 +127,7 @@ class ResourceCache:
         """
         self._close(has)
         self.store_accepted(
-            (), [key for key in has if _version(self.held(*key)) == self._accepted_version(key)]
+            (), [key for key in has if _version(self.get(*key)) == self._accepted_version(key)]
         )
         accepted = {key: self.accepted.get(*key) for key in has}
         restored = [

@@ -42,7 +42,7 @@ LISTENER_DRAIN_SECONDS = 600
 _LOG_FORMAT = "%Y/%m/%d %H:%M:%S [%l] %v"
 
 
-class Supervisor:
+class EnvoySupervisor:
     """Owner of the Envoy process. `workers`: number of its threads, or `auto`."""
 
     def __init__(self, binary: EnvoyBinary, paths: Paths, workers: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import TypeAlias
 
 import grpc.aio
 import structlog
 from envoy.service.discovery.v3 import discovery_pb2
 
-from gatehouse.agent.channel import Token, open_channel
+from gatehouse.agent.channel import configured_token, open_channel
 from gatehouse.agent.envoy.relay import DeltaRequest, Relay
 from gatehouse.agent.options import Options
 from gatehouse.agent.reconnect import Backoff, ReconnectLoop
@@ -20,10 +20,16 @@ log = structlog.get_logger("gatehouse.agent")
 
 METHOD = f"/envoy.service.discovery.v3.AggregatedDiscoveryService/{delta.METHOD}"
 
+Call: TypeAlias = "grpc.aio.StreamStreamCall[DeltaRequest, discovery_pb2.DeltaDiscoveryResponse]"
+
+Method: TypeAlias = (
+    "grpc.aio.StreamStreamMultiCallable[DeltaRequest, discovery_pb2.DeltaDiscoveryResponse]"
+)
+
 BACKOFF = Backoff(first=0.25, max_seconds=10.0)
 
 
-class Upstream:
+class ControlPlaneStream:
     """Keeps one stream to the control plane. `wake` is called after each response."""
 
     def __init__(self, options: Options, relay: Relay, wake: Callable[[], None]) -> None:
@@ -31,7 +37,7 @@ class Upstream:
         self._options = options
         self._relay = relay
         self._wake = wake
-        self._token = Token(options.token_path) if options.token_path else None
+        self._token = configured_token(options)
         self._woken = asyncio.Event()
 
     def flush(self) -> None:
@@ -54,7 +60,7 @@ class Upstream:
         channel = open_channel(self._options)
         sending: asyncio.Task[None] | None = None
         try:
-            method: Any = channel.stream_stream(
+            method: Method = channel.stream_stream(
                 METHOD,
                 request_serializer=DeltaRequest.SerializeToString,
                 response_deserializer=discovery_pb2.DeltaDiscoveryResponse.FromString,
@@ -77,10 +83,10 @@ class Upstream:
             await channel.close()
 
     async def _responses(
-        self, call: Any, sending: asyncio.Task[None]
+        self, call: Call, sending: asyncio.Task[None]
     ) -> AsyncIterator[discovery_pb2.DeltaDiscoveryResponse]:
         """Yield responses until the stream ends or a new stream is needed."""
-        reading: asyncio.Task[Any] = asyncio.ensure_future(call.read())
+        reading = asyncio.ensure_future(call.read())
         try:
             while True:
                 done, _ = await asyncio.wait(
@@ -90,7 +96,8 @@ class Upstream:
                     sending.result()
                     return
                 response = reading.result()
-                if response is grpc.aio.EOF:
+                if not isinstance(response, discovery_pb2.DeltaDiscoveryResponse):
+                    # The end of the stream, grpc.aio.EOF.
                     return
                 yield response
                 reading = asyncio.ensure_future(call.read())
@@ -98,7 +105,7 @@ class Upstream:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _send_requests(self, call: Any) -> None:
+    async def _send_requests(self, call: Call) -> None:
         """Send requests until a new stream is needed."""
         while True:
             while self._relay.requests:

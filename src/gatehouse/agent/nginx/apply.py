@@ -13,11 +13,11 @@ import structlog
 
 from gatehouse.agent.nginx import confirmation
 from gatehouse.agent.nginx.apply_steps import ApplyResult, OnStep, Step, Steps
-from gatehouse.agent.nginx.manifests import Entry, Manifest
+from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry
 from gatehouse.agent.nginx.paths import Paths
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.staging import ApplyError, RejectedError, Stager
-from gatehouse.agent.nginx.supervisor import Supervisor
+from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.agent.nginx.upstreams import UpdateRejectedError, Upstreams, only_endpoints_differ
 from gatehouse.agent.sidecars import SidecarError, SidecarProcess
 from gatehouse.dataplane.features import NGINX_REJECTED
@@ -39,7 +39,7 @@ def _failed(error: Exception) -> ApplyResult:
     return ApplyResult(what, str(error) or type(error).__name__)
 
 
-Fetch = Callable[[Sequence[Entry]], Awaitable[None]]
+Fetch = Callable[[Sequence[ManifestEntry]], Awaitable[None]]
 """Downloads missing contents into the store. Raises :class:`ApplyError` if it cannot."""
 
 
@@ -51,7 +51,7 @@ class Applier:
         stager: Stager,
         paths: Paths,
         revisions: RevisionStore,
-        supervisor: Supervisor,
+        supervisor: NginxSupervisor,
         upstreams: Upstreams,
         sidecars: Sequence[SidecarProcess],
         on_step: OnStep = lambda _step: None,
@@ -209,7 +209,7 @@ class Applier:
         seeds = self._upstreams.seeds(manifest)
         if seeds != manifest.seeds:
             try:
-                self._revisions.activate(self._stager.make(manifest, seeds, self._upstreams.port))
+                self._revisions.activate(self._stager.stage(manifest, seeds, self._upstreams.port))
             except OSError as error:
                 # Start anyway: NGINX queries the newest endpoints right after its start.
                 log.warning("seeds not updated before start", error=str(error))
@@ -388,7 +388,7 @@ class Applier:
     async def _stage(self, manifest: Manifest) -> tuple[int, float]:
         """Create and test a revision. Return its number and the duration of the test in seconds."""
         seeds = await asyncio.to_thread(self._upstreams.seeds, manifest)
-        staged = await asyncio.to_thread(self._stager.make, manifest, seeds, self._upstreams.port)
+        staged = await asyncio.to_thread(self._stager.stage, manifest, seeds, self._upstreams.port)
         self.steps.reached(Step.STAGED)
         started_at = time.monotonic()
         try:

@@ -44,7 +44,7 @@ class NginxBinary(msgspec.Struct, frozen=True, dict=True):
         return bool(self.release)
 
     @property
-    def described(self) -> str:
+    def version_and_release(self) -> str:
         """Version and release as NGINX prints them."""
         return f"{self.version} ({self.release})" if self.plus else self.version
 

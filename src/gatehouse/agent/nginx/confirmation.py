@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from gatehouse.agent.error_log import emergencies
+from gatehouse.agent.error_log import emergency_messages
 from gatehouse.agent.nginx.master import has_stopped_accepting
-from gatehouse.agent.nginx.supervisor import Supervisor
+from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.runtime import unix_http
 
 BASE_SECONDS = 3.0
@@ -39,7 +39,7 @@ async def served_version(socket: Path) -> tuple[str, int] | None:
 
 
 async def wait_confirmed(
-    supervisor: Supervisor,
+    supervisor: NginxSupervisor,
     socket: Path,
     version: str,
     old: frozenset[int],
@@ -56,7 +56,7 @@ async def wait_confirmed(
     confirmations, responded, errors = 0, False, list[str]()
     while asyncio.get_running_loop().time() < deadline:
         lines, position = supervisor.error_log.lines(position)
-        errors += emergencies(lines)
+        errors += emergency_messages(lines)
         failure = _failure(errors)
         if failure:
             return failure
@@ -74,7 +74,7 @@ async def wait_confirmed(
 
 
 async def _is_confirmed(
-    supervisor: Supervisor, socket: Path, version: str, old: frozenset[int]
+    supervisor: NginxSupervisor, socket: Path, version: str, old: frozenset[int]
 ) -> bool:
     master = supervisor.master
     # The master starts new workers 100 ms before it retires the old; until then both accept.

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from gatehouse.agent.nginx import instance_info
-from gatehouse.agent.nginx.manifests import Entry
+from gatehouse.agent.nginx.manifests import ManifestEntry
 from gatehouse.agent.nginx.mpi_client import MPIClient
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.staging import ApplyError
@@ -53,11 +53,11 @@ class Fetcher:
         self._connection = connection
         self._revisions = revisions
 
-    async def fetch(self, entries: Sequence[Entry], correlation: str) -> None:
+    async def fetch(self, entries: Sequence[ManifestEntry], correlation: str) -> None:
         """Fetch every entry. Raises :class:`ApplyError` naming the first that failed."""
         large, small = asyncio.Semaphore(PARALLEL_LARGE), asyncio.Semaphore(PARALLEL_SMALL)
 
-        async def fetch_one(entry: Entry) -> None:
+        async def fetch_one(entry: ManifestEntry) -> None:
             async with small if entry.size <= SMALL_BYTES else large:
                 content = await self._fetch_with_retry(entry, correlation)
             await asyncio.to_thread(self._revisions.put, entry, content)
@@ -69,7 +69,7 @@ class Fetcher:
             for task in tasks:
                 task.cancel()
 
-    async def _fetch_with_retry(self, entry: Entry, correlation: str) -> bytes:
+    async def _fetch_with_retry(self, entry: ManifestEntry, correlation: str) -> bytes:
         pause, reason = RETRY_SECONDS, "not connected"
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -90,7 +90,7 @@ class Fetcher:
         raise ApplyError(f"{entry.path} could not be fetched: {reason}")
 
 
-async def _get(connection: MPIClient, entry: Entry, correlation: str) -> bytes:
+async def _get(connection: MPIClient, entry: ManifestEntry, correlation: str) -> bytes:
     request = files_pb2.GetFileRequest(
         message_meta=instance_info.meta(correlation),
         file_meta=files_pb2.FileMeta(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gatehouse.agent.nginx.manifests import Entry, Manifest, entry_of
+from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry, entry_of
 from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.agent.secure_files import UnsafePathError
 from gatehouse.wire.mpi.v1 import files_pb2
@@ -16,7 +16,7 @@ class Overviews:
     def __init__(self, allowed: Sequence[str] = (CONFIG_DIR,)) -> None:
         """`allowed`: the directories in which files may be."""
         self._allowed = tuple(f"{directory}/" for directory in allowed)
-        self._known: dict[tuple[str, str, int, str], Entry] = {}
+        self._known: dict[tuple[str, str, int, str], ManifestEntry] = {}
 
     def read(self, overview: files_pb2.FileOverview) -> Manifest:
         """Return the manifest to apply.
@@ -37,7 +37,7 @@ class Overviews:
         ordered = tuple(entries[path] for path in sorted(entries))
         return Manifest(version=overview.config_version.version, entries=ordered)
 
-    def _entry(self, name: str, digest: str, size: int, permissions: str) -> Entry:
+    def _entry(self, name: str, digest: str, size: int, permissions: str) -> ManifestEntry:
         entry = entry_of(name, digest, size, permissions)
         if not name.startswith(self._allowed):
             allowed = ", ".join(directory.removesuffix("/") for directory in self._allowed)

@@ -14,7 +14,7 @@ from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.plus.client import LOCATION
 from gatehouse.agent.nginx.revision_store import MAIN
-from gatehouse.agent.nginx.supervisor import Supervisor
+from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.agent.options import CONFIG_DIR, Options
 from gatehouse.dataplane import features
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
@@ -64,7 +64,7 @@ class InstanceInfo:
         self,
         options: Options,
         binary: NginxBinary,
-        supervisor: Supervisor,
+        supervisor: NginxSupervisor,
         api_socket: Path,
         *,
         endpoints: bool,
@@ -141,7 +141,7 @@ class InstanceInfo:
                 instance_type=_TYPES.INSTANCE_TYPE_NGINX_PLUS
                 if self._binary.plus
                 else _TYPES.INSTANCE_TYPE_NGINX,
-                version=self._binary.described,
+                version=self._binary.version_and_release,
             ),
             instance_runtime=runtime,
         )

@@ -21,7 +21,7 @@ from gatehouse.agent.nginx.plus import metrics as plus_metrics
 from gatehouse.agent.nginx.plus.upstreams import PlusUpstreams
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.staging import Stager
-from gatehouse.agent.nginx.supervisor import Supervisor
+from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.agent.nginx.upstreams import Upstreams
 from gatehouse.agent.options import Options, OptionsError, load_options, options_from_environment
 from gatehouse.runtime.health_minimal import HealthServer
@@ -40,13 +40,13 @@ class Agent:
         self.paths = paths.of(options.root, options.run_dir)
         self.paths.prepare()
         binary = binaries.probe(binaries.find(options.nginx))
-        log.info("nginx found", path=str(binary.path), version=binary.described)
+        log.info("nginx found", path=str(binary.path), version=binary.version_and_release)
         self.plus = binary.plus
         if self.plus:
             self.paths.prepare_plus()
         self.revisions = RevisionStore(options.root)
         self.nameserver = Nameserver()
-        self.supervisor = Supervisor(binary, self.paths)
+        self.supervisor = NginxSupervisor(binary, self.paths)
         drain = options.drain_seconds
         self.sidecars = sidecars.create(sidecars.NGINX_SIDECARS, self.paths.run, drain)
         self.applier = Applier(

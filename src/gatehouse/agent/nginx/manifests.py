@@ -15,7 +15,7 @@ from gatehouse.agent.secure_files import UnsafePathError
 from gatehouse.dataplane.endpoints import Endpoints
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ManifestEntry(msgspec.Struct, frozen=True):
     """One file of a revision."""
 
     path: str
@@ -30,7 +30,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """Content of a revision, stored beside its files."""
 
     version: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ManifestEntry, ...]
     loaded: str = ""
     """Version under which NGINX loaded it, if only endpoints changed since. Empty: `version`."""
     nameserver: int = 0
@@ -48,7 +48,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return self.version == other.version and self.entries == other.entries
 
 
-def entry_of(name: str, digest: str, size: int, permissions: str) -> Entry:
+def entry_of(name: str, digest: str, size: int, permissions: str) -> ManifestEntry:
     """Build an entry from a file of an overview. Raises :class:`UnsafePathError`."""
     prefix = f"{CONFIG_DIR}/"
     relative = PurePosixPath(name.removeprefix(prefix))
@@ -65,4 +65,4 @@ def entry_of(name: str, digest: str, size: int, permissions: str) -> Entry:
     if len(raw) != hashlib.sha256().digest_size:
         raise UnsafePathError(f"{name}: hash {digest!r} must be a SHA-256 in base64")
     readable = permissions[-1:] not in ("", "0")
-    return Entry(path, raw.hex(), size, secret=not readable)
+    return ManifestEntry(path, raw.hex(), size, secret=not readable)

@@ -12,7 +12,7 @@ import grpc.aio
 import msgspec
 import structlog
 
-from gatehouse.agent.channel import Token
+from gatehouse.agent.channel import configured_token
 from gatehouse.agent.nginx.apply import EMPTY, Applier
 from gatehouse.agent.nginx.apply_steps import ApplyResult
 from gatehouse.agent.nginx.coalescing_queue import CoalescingQueue
@@ -70,8 +70,7 @@ class MPISession:
         self._options = options
         self._instance_info = instance_info
         self._applier = applier
-        has_token = options.token_path is not None or options.token
-        self._token = Token(options.token_path, options.token) if has_token else None
+        self._token = configured_token(options)
         self._connection: MPIClient | None = None
         self._fetcher = Fetcher(lambda: self._connection, revisions)
         self._overviews = Overviews(options.allowed_directories)

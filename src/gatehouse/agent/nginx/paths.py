@@ -85,4 +85,4 @@ def _has_no_listener(path: Path) -> bool:
 
 def of(root: Path, run_dir: Path) -> Paths:
     """Return the paths, with a short substitute for a run directory too long for sockets."""
-    return Paths(root, run_directory.short(run_dir))
+    return Paths(root, run_directory.short_path(run_dir))

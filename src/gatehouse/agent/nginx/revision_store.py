@@ -22,7 +22,7 @@ import msgspec
 import structlog
 
 from gatehouse.agent import secure_files
-from gatehouse.agent.nginx.manifests import Entry, Manifest
+from gatehouse.agent.nginx.manifests import Manifest, ManifestEntry
 from gatehouse.agent.secure_files import UnsafePathError
 
 log = structlog.get_logger("gatehouse.agent")
@@ -51,7 +51,7 @@ class _WrittenRevision(msgspec.Struct, frozen=True):
     """First path components of the agent's own files."""
 
     @property
-    def reusable(self) -> dict[str, Entry]:
+    def reusable(self) -> dict[str, ManifestEntry]:
         """Entries that another revision can reuse, by path."""
         return {
             entry.path: entry
@@ -129,7 +129,7 @@ class RevisionStore:
             return self._written[number].manifest
         return msgspec.json.decode((self.directory(number) / MANIFEST).read_bytes(), type=Manifest)
 
-    def missing(self, entries: Iterable[Entry]) -> list[Entry]:
+    def missing(self, entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
         """Return the entries whose content is not in the store, each content once."""
         needed = {entry.digest: entry for entry in entries}
         current = self.current()
@@ -138,7 +138,7 @@ class RevisionStore:
             needed = {digest: entry for digest, entry in needed.items() if digest not in stored}
         return [entry for digest, entry in needed.items() if not (self._objects / digest).exists()]
 
-    def put(self, entry: Entry, content: bytes) -> None:
+    def put(self, entry: ManifestEntry, content: bytes) -> None:
         """Store a content.
 
         Raises :class:`UnsafePathError` if its hash differs from that of the entry. Raises OSError
@@ -164,7 +164,7 @@ class RevisionStore:
                 staged.unlink(missing_ok=True)
             raise OSError(f"{entry.path} cannot be written: {error.strerror}") from error
 
-    def content(self, entry: Entry) -> bytes:
+    def content(self, entry: ManifestEntry) -> bytes:
         """Return a content from the store. Raises OSError."""
         return (self._objects / entry.digest).read_bytes()
 
@@ -212,7 +212,7 @@ class RevisionStore:
         staged: Path,
         manifest: Manifest,
         own: Mapping[str, str | Path],
-        existing: Mapping[str, Entry],
+        existing: Mapping[str, ManifestEntry],
     ) -> None:
         """Write the files of a revision to a directory that already has the files `existing`."""
         secure_files.make_private_dir(staged)

@@ -48,7 +48,7 @@ class Stager:
         self._revisions = revisions
         self._workers, self._shutdown, self._strict = workers, shutdown, strict
 
-    def make(self, manifest: Manifest, seeds: Mapping[str, Endpoints], nameserver: int) -> int:
+    def stage(self, manifest: Manifest, seeds: Mapping[str, Endpoints], nameserver: int) -> int:
         """Create a revision from stored contents and return its number. Raises OSError."""
         text = main_conf.render(
             self._binary,
@@ -57,7 +57,7 @@ class Stager:
             {entry.path for entry in manifest.entries},
             shutdown=self._shutdown,
             workers=self._workers,
-            # By default the workers of a root master run as user "nobody", which cannot open the
+            # By default the workers of a root master run as another user, who cannot open the
             # temporary directories. A root user without capabilities is root of a sandbox.
             user="root" if os.geteuid() == 0 else "",
             nameserver=nameserver,

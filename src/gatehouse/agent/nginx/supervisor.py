@@ -24,7 +24,7 @@ from gatehouse.runtime.watched_process import wait_until_gone
 log = structlog.get_logger("gatehouse.agent")
 
 
-class Supervisor:
+class NginxSupervisor:
     """Owner of the master. `on_change` is called after it started or died."""
 
     def __init__(

@@ -116,7 +116,7 @@ def check(obj: Object, _: Object | None) -> Iterator[Cause]:
                 if name != "messageExpression":
                     yield Cause("FieldValueRequired", "Required value", field_path)
                 continue
-            if cel.mentions(text, "authorizer"):
+            if cel.uses_variable(text, "authorizer"):
                 yield invalid(field_path, text, "the variable authorizer is not supported")
                 continue
             try:

@@ -1,6 +1,6 @@
 """Ranges, choices and defaults of built-in kinds, which the table of types does not have.
 
-Keys are `type.field`; values are merged into the field's schema. Only defaults and checks of
+Keys are `type.field`; values are merged into the schema of the field. Only defaults and checks of
 Kubernetes itself (https://kubernetes.io/docs/reference/kubernetes-api).
 """
 

@@ -3,7 +3,7 @@
 - :mod:`context`, :mod:`work_queue`: shared by all; :mod:`leader_election`: one server runs them;
 - :mod:`bootstrap`: initial objects and key rotation; :mod:`initial_phase`: initial status;
 - :mod:`namespaces`, :mod:`garbage_collector`, :mod:`custom_resources`, :mod:`rbac`;
-- :mod:`deployments` with :mod:`rolling_update`; :mod:`endpoint_slices`; :mod:`service_ips`.
+- :mod:`endpoint_slices`; :mod:`service_ips`.
 
 Never here: HTTP.
 """

@@ -12,7 +12,7 @@ from gatehouse.apiserver.objects.deletion import Deletion
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.objects.verbs import Verbs
-from gatehouse.apiserver.objects.write_request import Options, WriteRequest
+from gatehouse.apiserver.objects.write_request import WriteOptions, WriteRequest
 from gatehouse.apiserver.storage.entries import Entry
 from gatehouse.apiserver.storage.store import Store
 
@@ -42,7 +42,7 @@ class Context(msgspec.Struct, frozen=True):
     ) -> WriteRequest:
         """Return the write request for an object."""
         metadata = obj["metadata"]
-        options = Options(validation="Ignore", manager=manager)
+        options = WriteOptions(validation="Ignore", manager=manager)
         return WriteRequest(
             served, metadata.get("namespace", ""), metadata.get("name", ""), subresource, options
         )
@@ -56,7 +56,7 @@ class Context(msgspec.Struct, frozen=True):
             return None
         rest = entry_key[len(served.prefix) :]
         namespace, _, name = rest.rpartition("/")
-        return WriteRequest(served, namespace, name, "", Options("Ignore", manager=manager))
+        return WriteRequest(served, namespace, name, "", WriteOptions("Ignore", manager=manager))
 
     async def create(self, group: str, plural: str, obj: Object, manager: str) -> Entry | None:
         """Create an object. Return None if it exists already."""

@@ -21,7 +21,7 @@ KINDS = {
 MANAGER = "gatehouse-roles"
 
 
-def follow(store: Store, authorizer: Authorizer, admission: Admission) -> None:
+def register_authorizer(store: Store, authorizer: Authorizer, admission: Admission) -> None:
     """Update the authorizer with every change, and check writes for privilege escalation."""
 
     def changed(event: Event) -> None:

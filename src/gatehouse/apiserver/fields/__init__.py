@@ -9,11 +9,11 @@ records managers and applies objects. Never here: storage, HTTP.
 from __future__ import annotations
 
 from gatehouse.apiserver.fields.managed_fields import (
-    Conflict,
     ConflictsError,
+    FieldConflict,
     apply,
     render,
     update,
 )
 
-__all__ = ["Conflict", "ConflictsError", "apply", "render", "update"]
+__all__ = ["FieldConflict", "ConflictsError", "apply", "render", "update"]

@@ -46,7 +46,7 @@ _METADATA: Schema = {
 BEFORE_FIRST_APPLY = "before-first-apply"
 
 
-class Conflict(msgspec.Struct, frozen=True):
+class FieldConflict(msgspec.Struct, frozen=True):
     """A field that another manager owns with another value."""
 
     manager: str
@@ -57,12 +57,12 @@ class Conflict(msgspec.Struct, frozen=True):
 class ConflictsError(Exception):
     """An apply without `force` that would take over fields of other managers."""
 
-    def __init__(self, conflicts: tuple[Conflict, ...]) -> None:
+    def __init__(self, conflicts: tuple[FieldConflict, ...]) -> None:
         super().__init__(f"{len(conflicts)} conflicts")
         self.conflicts = conflicts
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ManagedFieldsEntry(msgspec.Struct, frozen=True):
     """Fields that one manager owns by one kind of operation."""
 
     manager: str
@@ -105,10 +105,10 @@ def update(
     if known is None and before is not None:
         known = before["metadata"].get("managedFields")
     entries = read(known)
-    comparison = typed.compare(_tracked(before or {}), _tracked(after), _whole(schema))
+    comparison = typed.compare(_tracked(before or {}), _tracked(after), _with_metadata(schema))
     if not comparison.changed and not comparison.removed:
         return known or []
-    own_entry = Entry(manager, "Update", api_version, subresource, now, {})
+    own_entry = ManagedFieldsEntry(manager, "Update", api_version, subresource, now, {})
     updated = _without(entries, comparison, own_entry)
     own = next((entry for entry in updated if entry.identity == own_entry.identity), None)
     owned = sets.join(own.owned, comparison.changed) if own else comparison.changed
@@ -133,11 +133,11 @@ def apply(
     """Return the object after an apply. Raises ConflictsError, ValueError."""
     if applied.get("metadata", {}).get("managedFields"):
         raise ValueError("metadata.managedFields must be nil")
-    whole = _whole(schema)
+    whole = _with_metadata(schema)
     entries = _current_entries(live, whole, api_version, now) if live is not None else []
     config = _tracked(applied)
     owned = typed.fields_of(config, whole) or {}
-    own_entry = Entry(manager, "Apply", api_version, subresource, now, owned)
+    own_entry = ManagedFieldsEntry(manager, "Apply", api_version, subresource, now, owned)
     last = next((entry for entry in entries if entry.identity == own_entry.identity), None)
     others = [entry for entry in entries if entry is not last]
     merged = typed.merge(_tracked(live or {}), config, whole)
@@ -158,7 +158,7 @@ def apply(
     return result
 
 
-def render(conflicts: tuple[Conflict, ...]) -> tuple[str, list[tuple[str, str, str]]]:
+def render(conflicts: tuple[FieldConflict, ...]) -> tuple[str, list[tuple[str, str, str]]]:
     """Return the message of a Status, and its causes: reason, message, field."""
     causes = [
         ("FieldManagerConflict", f"conflict with {conflict.manager}", conflict.field)
@@ -174,10 +174,10 @@ def render(conflicts: tuple[Conflict, ...]) -> tuple[str, list[tuple[str, str, s
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines), causes
 
 
-def read(managed: Iterable[Object] | None) -> list[Entry]:
+def read(managed: Iterable[Object] | None) -> list[ManagedFieldsEntry]:
     """Parse managedFields. Entries of unknown form own nothing."""
     return [
-        Entry(
+        ManagedFieldsEntry(
             str(entry.get("manager", "")),
             str(entry.get("operation", "Update")),
             str(entry.get("apiVersion", "")),
@@ -190,7 +190,9 @@ def read(managed: Iterable[Object] | None) -> list[Entry]:
     ]
 
 
-def write(entries: list[Entry], now: str, before: list[Entry]) -> list[Object]:
+def write(
+    entries: list[ManagedFieldsEntry], now: str, before: list[ManagedFieldsEntry]
+) -> list[Object]:
     """Format managedFields. The time of an entry is that of its last change."""
     known = {entry.identity: entry for entry in before}
     written: list[tuple[tuple[Any, ...], Object]] = []
@@ -214,7 +216,9 @@ def write(entries: list[Entry], now: str, before: list[Entry]) -> list[Object]:
     return [formatted for _, formatted in sorted(written, key=lambda pair: pair[0])]
 
 
-def _without(entries: list[Entry], comparison: typed.Comparison, own_entry: Entry) -> list[Entry]:
+def _without(
+    entries: list[ManagedFieldsEntry], comparison: typed.Comparison, own_entry: ManagedFieldsEntry
+) -> list[ManagedFieldsEntry]:
     """Remove changed fields from other managers, and removed fields from all."""
     updated = []
     for entry in entries:
@@ -228,15 +232,17 @@ def _without(entries: list[Entry], comparison: typed.Comparison, own_entry: Entr
     return updated
 
 
-def _conflicts(others: list[Entry], changed: Tree) -> tuple[Conflict, ...]:
+def _conflicts(others: list[ManagedFieldsEntry], changed: Tree) -> tuple[FieldConflict, ...]:
     return tuple(
-        Conflict(entry.description, path)
+        FieldConflict(entry.description, path)
         for entry in others
         for path in sets.paths(sets.intersection(entry.owned, changed))
     )
 
 
-def _current_entries(live: Object, schema: Schema, api_version: str, now: str) -> list[Entry]:
+def _current_entries(
+    live: Object, schema: Schema, api_version: str, now: str
+) -> list[ManagedFieldsEntry]:
     """Return the entries of an object.
 
     Fields of an object without managedFields belong to the manager `BEFORE_FIRST_APPLY`.
@@ -247,7 +253,7 @@ def _current_entries(live: Object, schema: Schema, api_version: str, now: str) -
     found = typed.compare({}, _tracked(live), schema)
     if not found.changed:
         return []
-    return [Entry(BEFORE_FIRST_APPLY, "Update", api_version, "", now, found.changed)]
+    return [ManagedFieldsEntry(BEFORE_FIRST_APPLY, "Update", api_version, "", now, found.changed)]
 
 
 def _tracked(obj: Object) -> Object:
@@ -262,7 +268,7 @@ def _tracked(obj: Object) -> Object:
     return body
 
 
-def _whole(schema: Schema) -> Schema:
+def _with_metadata(schema: Schema) -> Schema:
     return {**schema, "properties": {**(schema.get("properties") or {}), "metadata": _METADATA}}
 
 

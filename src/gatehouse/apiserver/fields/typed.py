@@ -42,7 +42,7 @@ def is_named(schema: Schema, name: str) -> bool:
     return name in (schema.get("properties") or {})
 
 
-def granular(schema: Schema) -> bool:
+def is_granular(schema: Schema) -> bool:
     """Return whether the fields of an object are owned separately."""
     return schema.get("x-kubernetes-map-type") != "atomic"
 
@@ -85,7 +85,7 @@ def items_by_step(schema: Schema, value: list[Any], path: str) -> dict[str, Any]
 
 def fields_of(value: Any, schema: Schema, path: str = "") -> Tree | None:
     """Return the fields that an applied value owns; None if there are none."""
-    if isinstance(value, dict) and granular(schema):
+    if isinstance(value, dict) and is_granular(schema):
         children: Tree = {}
         for name, item in value.items():
             inner = fields_of(item, inner_schema(schema, name), f"{path}.{name}")
@@ -124,15 +124,19 @@ def _maps(before: dict[str, Any], after: dict[str, Any], schema: Schema) -> Pair
         old = before.get(name, _ABSENT)
         if old is not _ABSENT and (old is item or old == item):
             continue
-        _note(changed, removed, f"f:{name}", _values(old, item, inner_schema(schema, name)))
+        _add_difference(
+            changed, removed, f"f:{name}", _values(old, item, inner_schema(schema, name))
+        )
     for name, old in before.items():
         if name not in after:
             found = _values(old, _ABSENT, inner_schema(schema, name))
-            _note(changed, removed, f"f:{name}", found)
+            _add_difference(changed, removed, f"f:{name}", found)
     return changed, removed
 
 
-def _note(changed: Tree, removed: Tree, step: str, found: tuple[Tree | None, Tree | None]) -> None:
+def _add_difference(
+    changed: Tree, removed: Tree, step: str, found: tuple[Tree | None, Tree | None]
+) -> None:
     if found[0] is not None:
         changed[step] = found[0]
     if found[1] is not None:
@@ -143,7 +147,7 @@ def _values(old: Any, new: Any, schema: Schema) -> tuple[Tree | None, Tree | Non
     """Compare two different values, either of which may be absent."""
     present = new if new is not _ABSENT else old
     same_shape = old is _ABSENT or new is _ABSENT or type(old) is type(new)
-    if isinstance(present, dict) and granular(schema) and same_shape:
+    if isinstance(present, dict) and is_granular(schema) and same_shape:
         return _nested(
             old,
             new,
@@ -180,7 +184,7 @@ def _lists(old: Any, new: Any, schema: Schema) -> Pair:
             inner = _values(_ABSENT, item, items)[0] if step[0] == "k" else {}
             changed[step] = inner if inner is not None else {}
         elif before[step] != item:
-            _note(changed, removed, step, _values(before[step], item, items))
+            _add_difference(changed, removed, step, _values(before[step], item, items))
     for step, item in before.items():
         if step not in after:
             inner = _values(item, _ABSENT, items)[1] if step[0] == "k" else {}
@@ -190,7 +194,7 @@ def _lists(old: Any, new: Any, schema: Schema) -> Pair:
 
 def merge(live: Any, applied: Any, schema: Schema) -> Any:
     """Return a live value merged with an applied value."""
-    if isinstance(applied, dict) and isinstance(live, dict) and granular(schema):
+    if isinstance(applied, dict) and isinstance(live, dict) and is_granular(schema):
         result = dict(live)
         for name, item in applied.items():
             known = result.get(name, _ABSENT)

@@ -26,7 +26,7 @@ from gatehouse.apiserver.identity.authentication import (
     impersonated,
     impersonation_needs,
 )
-from gatehouse.apiserver.identity.service_account_tokens import Tokens
+from gatehouse.apiserver.identity.service_account_tokens import ServiceAccountTokens
 from gatehouse.apiserver.identity.users import ADMINS, User
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import Verbs
@@ -69,7 +69,7 @@ class ServerContext(msgspec.Struct, frozen=True):
     resources: Resources
     authenticator: Authenticator
     authorizer: Authorizer
-    tokens: Tokens
+    tokens: ServiceAccountTokens
     nonresource: NonResourceHandlers
     metrics: Metrics
     logs: PodLogs
@@ -126,7 +126,7 @@ class Handler:
 
     async def _answer(self, request: web.BaseRequest, record: RequestRecord) -> web.StreamResponse:
         record.verb = request.method.lower()
-        requests.refuse_encoding(request)
+        requests.reject_encoding(request)
         info = requests.info(request)
         path = info.path.rstrip("/") or "/"
         if self._context.nonresource.is_open(path):

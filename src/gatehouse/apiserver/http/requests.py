@@ -16,7 +16,7 @@ from gatehouse.apiserver.errors import ApiError, bad_request
 from gatehouse.apiserver.http import bodies
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import ServedResource
-from gatehouse.apiserver.objects.write_request import Options
+from gatehouse.apiserver.objects.write_request import WriteOptions
 
 Object = dict[str, Any]
 
@@ -112,7 +112,7 @@ def not_allowed(request: web.BaseRequest) -> ApiError:
     return ApiError(405, "MethodNotAllowed", f"{message}: {request.method} {request.path}")
 
 
-def options(request: web.BaseRequest) -> Options:
+def options(request: web.BaseRequest) -> WriteOptions:
     """Parse the options of a write. Raises ApiError."""
     query = request.query
     validation = query.get("fieldValidation") or "Warn"
@@ -130,10 +130,10 @@ def options(request: web.BaseRequest) -> Options:
     if not manager:
         agent = request.headers.get("User-Agent", "")
         manager = agent.split("/")[0][:128] or "unknown"
-    return Options(validation, any(dry_run), manager, flag(request, "force"))
+    return WriteOptions(validation, any(dry_run), manager, flag(request, "force"))
 
 
-def refuse_encoding(request: web.BaseRequest) -> None:
+def reject_encoding(request: web.BaseRequest) -> None:
     """Raise ApiError 415 for a compressed body. The server never inflates a body."""
     for value in request.headers.getall("Content-Encoding", ()):
         if value.strip().lower() not in ("", "identity"):

@@ -9,7 +9,7 @@ from typing import Any
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.identity.authentication import Authenticator
-from gatehouse.apiserver.identity.service_account_tokens import API_AUDIENCE, Tokens
+from gatehouse.apiserver.identity.service_account_tokens import API_AUDIENCE, ServiceAccountTokens
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.objects.served_resource import ServedResource
@@ -105,7 +105,7 @@ class Reviews:
         return {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False}
 
 
-def token_request(body: Any, account: Object, tokens: Tokens) -> Object:
+def token_request(body: Any, account: Object, tokens: ServiceAccountTokens) -> Object:
     """Sign a token for a ServiceAccount. Raises ApiError."""
     if not isinstance(body, dict) or not isinstance(body.get("spec") or {}, dict):
         raise errors.bad_request("the body must be an object with an object as spec")

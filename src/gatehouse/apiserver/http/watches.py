@@ -54,7 +54,7 @@ class Encoded:
         return encoded
 
 
-class View(msgspec.Struct, frozen=True):
+class WatchView(msgspec.Struct, frozen=True):
     """Selection and representation of one watcher."""
 
     form: Representation
@@ -103,7 +103,7 @@ async def watch_objects(
 ) -> web.StreamResponse:
     """Stream changes until disconnect, timeout or `stop`. Raises ApiError."""
     initial = _initial(request)
-    view = View(
+    view = WatchView(
         form_of(request, target.requested),
         selection(request, target),
         flag(request, "allowWatchBookmarks"),
@@ -169,7 +169,7 @@ def _initial(request: web.BaseRequest) -> bool:
 
 
 async def _changes(
-    watch: Watch, view: View, store: Store, seconds: int, stop: asyncio.Event
+    watch: Watch, view: WatchView, store: Store, seconds: int, stop: asyncio.Event
 ) -> AsyncIterator[bytes]:
     """Yield the next bytes to write: changes, or a bookmark after a quiet interval."""
     loop = asyncio.get_running_loop()

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.identity import static_tokens as static
-from gatehouse.apiserver.identity.service_account_tokens import API_AUDIENCE, Tokens
+from gatehouse.apiserver.identity.service_account_tokens import API_AUDIENCE, ServiceAccountTokens
 from gatehouse.apiserver.identity.users import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
 from gatehouse.apiserver.rbac.rules import Attributes
 from gatehouse.apiserver.storage.store import Store
@@ -25,7 +25,7 @@ class Authenticator:
 
     def __init__(
         self,
-        tokens: Tokens,
+        tokens: ServiceAccountTokens,
         store: Store,
         static_tokens: dict[str, User] | None = None,
         *,

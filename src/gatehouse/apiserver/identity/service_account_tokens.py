@@ -30,7 +30,7 @@ Object = dict[str, Any]
 _BINDABLE = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
 
-class Tokens:
+class ServiceAccountTokens:
     """Signs and verifies tokens."""
 
     def __init__(self, keys: Keys, store: Store) -> None:

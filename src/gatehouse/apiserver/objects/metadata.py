@@ -51,7 +51,7 @@ _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
 }
 
 MAX_ANNOTATIONS_BYTES = 256 * 1024
-"""Maximum total size of annotations in bytes."""
+"""Maximum total size of the keys and values of annotations in bytes."""
 
 
 @functools.cache
@@ -190,7 +190,7 @@ def _annotations(annotations: dict[str, str]) -> Iterator[Cause]:
     size = 0
     for key, value in annotations.items():
         yield from _qualified(key.lower(), "metadata.annotations")
-        size += len(key) + len(value)
+        size += len(key.encode()) + len(value.encode())
     if size > MAX_ANNOTATIONS_BYTES:
         message = f"Too long: may not be more than {MAX_ANNOTATIONS_BYTES} bytes"
         yield Cause("FieldValueTooLong", message, "metadata.annotations")

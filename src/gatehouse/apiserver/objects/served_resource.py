@@ -47,12 +47,12 @@ class Alias(msgspec.Struct, frozen=True):
     from_stored: Callable[[Object], Object]
 
 
-def nothing_to_check(_: Object, __: Object | None) -> Iterator[Cause]:
+def no_violations(_: Object, __: Object | None) -> Iterator[Cause]:
     """Return no violations. For kinds that are validated completely by their schema."""
     return iter(())
 
 
-def nothing_to_complete(_: Object) -> None:
+def no_completion(_: Object) -> None:
     """Do nothing. For kinds whose schema has all defaults."""
 
 
@@ -72,8 +72,8 @@ class ServedResource:
     create_with_status: bool = False
     """True if a status in a create is stored. A kubelet creates its Node with one."""
     scale: Scale | None = None
-    check: Check = nothing_to_check
-    complete: Callable[[Object], None] = nothing_to_complete
+    check: Check = no_violations
+    complete: Callable[[Object], None] = no_completion
     """Sets defaults that a schema cannot express."""
     columns: tuple[Column, ...] = ()
     name_rule: str = "subdomain"

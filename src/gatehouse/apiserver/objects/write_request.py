@@ -13,7 +13,7 @@ from gatehouse.apiserver.objects.served_resource import ServedResource
 Object = dict[str, Any]
 
 
-class Options(msgspec.Struct, frozen=True):
+class WriteOptions(msgspec.Struct, frozen=True):
     """Options of a write, from the query."""
 
     validation: str = "Warn"
@@ -25,7 +25,7 @@ class Options(msgspec.Struct, frozen=True):
     """True if server-side apply takes over fields of other managers."""
 
 
-DEFAULTS = Options()
+DEFAULTS = WriteOptions()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class WriteRequest:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    options: Options = DEFAULTS
+    options: WriteOptions = DEFAULTS
     user: User = SYSTEM
 
     @property

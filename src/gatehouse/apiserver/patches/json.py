@@ -42,7 +42,7 @@ def patch(current: Any, operations: Any) -> Any:
                 if copied > MAX_COPIED_BYTES:
                     message = f"the JSON patch copies more than {MAX_COPIED_BYTES} bytes"
                     raise ApiError(413, "RequestEntityTooLarge", message)
-            result = _operate(result, operation)
+            result = _apply_operation(result, operation)
         except (KeyError, IndexError, ValueError, TypeError, RecursionError) as error:
             path = operation.get("path") if isinstance(operation, dict) else operation
             message = f"the JSON patch cannot be applied at {path!r}: {error}"
@@ -50,7 +50,7 @@ def patch(current: Any, operations: Any) -> Any:
     return result
 
 
-def _operate(document: Any, operation: dict[str, Any]) -> Any:
+def _apply_operation(document: Any, operation: dict[str, Any]) -> Any:
     steps = _pointer(operation["path"])
     match operation["op"]:
         case "add":

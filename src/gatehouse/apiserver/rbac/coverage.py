@@ -90,7 +90,7 @@ def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
     joined: list[PolicyRule] = []
     by_thing: dict[tuple[str, ...], PolicyRule] = {}
     for rule in rules:
-        thing = _one_thing(rule)
+        thing = _single_resource(rule)
         if thing is not None and thing in by_thing:
             by_thing[thing]["verbs"] += values(rule, "verbs")
             continue
@@ -126,7 +126,7 @@ def _count(rule: PolicyRule) -> int:
     return prod(len(values(rule, field)) for field in fields) * names + urls
 
 
-def _one_thing(rule: PolicyRule) -> tuple[str, ...] | None:
+def _single_resource(rule: PolicyRule) -> tuple[str, ...] | None:
     groups, resources = values(rule, "apiGroups"), values(rule, "resources")
     names = values(rule, "resourceNames")
     if values(rule, "nonResourceURLs") or len(names) > 1:

@@ -23,7 +23,7 @@ _HARMLESS = ("status", "scale")
 """Subresources whose writes change neither the Pod template nor the metadata."""
 
 
-def follow(authorizer: Authorizer, admission: Admission) -> None:
+def register_check(authorizer: Authorizer, admission: Admission) -> None:
     """Check every write to the kinds that the node runs."""
 
     def check(call: WriteRequest, obj: Object, old: Object | None) -> None:

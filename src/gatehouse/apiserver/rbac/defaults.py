@@ -31,6 +31,7 @@ _APPS = "apps"
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"
 _AUTOSCALING = "autoscaling"
+_BATCH = "batch"
 _COORDINATION = "coordination.k8s.io"
 _CORE = ""
 _DEFINITIONS = "apiextensions.k8s.io"
@@ -162,14 +163,14 @@ _CONTROLLER = (
 _NODE = (
     _rule(_READ, _CORE, "pods services"),
     _rule(_READ, _APPS, "daemonsets deployments"),
-    _rule(_FOLLOW, _DISCOVERY, "endpointslices"),
+    _rule(_FOLLOW, _BATCH, "jobs"),
     _rule(_FOLLOW, _GATEWAY_API, "gatewayclasses gateways"),
     _rule("get", _CORE, "configmaps secrets"),
-    _rule("create delete patch", _CORE, "pods"),
-    _rule("update patch", _CORE, "pods/status services/status"),
-    _rule("update patch", _APPS, "daemonsets/status deployments/status"),
+    _rule("create delete", _CORE, "pods"),
+    _rule("update", _CORE, "pods/status services/status"),
+    _rule("update", _APPS, "daemonsets/status deployments/status"),
+    _rule("update", _BATCH, "jobs/status"),
     _rule("create", _CORE, "serviceaccounts/token"),
-    _EVENTS_WRITER,
 )
 
 _ROLES: dict[str, tuple[PolicyRule, ...]] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.apiserver.storage.factory import FILE, locked
+from gatehouse.apiserver.storage.factory import FILE, directory_lock
 from gatehouse.apiserver.storage.sqlite.log import Log, Row
 
 REVISION_GAP = 1_000_000
@@ -75,7 +75,7 @@ async def write(address: str, revision: int, records: Iterable[Record]) -> int:
 
 def _write_sqlite(directory: Path, revision: int, records: list[Record]) -> int:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with locked(directory):
+    with directory_lock(directory):
         log = Log(directory / FILE)
         try:
             if log.newest():

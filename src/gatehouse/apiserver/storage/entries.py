@@ -68,7 +68,7 @@ class Watch:
     def __init__(self, prefix: str, on_close: Callable[[Watch], None]) -> None:
         self.prefix = prefix
         self.cut = False
-        """Set if the reader was too slow. No more events will come."""
+        """Set if the reader was too slow. The watch then gets no further events."""
         self._events: deque[Event] = deque()
         self._more = asyncio.Event()
         self._on_close = on_close

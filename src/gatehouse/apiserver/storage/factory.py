@@ -39,13 +39,13 @@ def _open_directory(directory: Path, cipher: IdentityTransformer) -> Store:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Two processes would assign the same revisions to different changes.
     with contextlib.ExitStack() as opened:
-        opened.enter_context(locked(directory))
+        opened.enter_context(directory_lock(directory))
         log_file = Log(directory / FILE)
         return SqliteStore(log_file, cipher, on_close=opened.pop_all().close)
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def directory_lock(directory: Path) -> Iterator[None]:
     """Lock a directory. Raises UnavailableError if another process has locked it."""
     with (directory / "lock").open("w") as file:
         try:

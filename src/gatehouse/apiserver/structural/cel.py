@@ -11,7 +11,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
 
 from gatehouse.apiserver.structural.cel_library import functions
-from gatehouse.apiserver.structural.schema_node import Node
+from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 
 class _Absent:
@@ -95,7 +95,7 @@ def environment() -> Any:
 def compile_rule(text: str, *, optional_old: bool = False) -> Program:
     """Compile a rule. Raises ValueError with the compiler's message."""
     whole = text
-    if optional_old and mentions(text, "oldSelf"):
+    if optional_old and uses_variable(text, "oldSelf"):
         whole = f"cel.bind(oldSelf, present ? optional.of(before) : optional.none(), {text})"
     try:
         return Program(environment().compile(whole))
@@ -103,7 +103,7 @@ def compile_rule(text: str, *, optional_old: bool = False) -> Program:
         raise ValueError(str(error).partition("ERROR: ")[2] or str(error)) from error
 
 
-def mentions(text: str, name: str) -> bool:
+def uses_variable(text: str, name: str) -> bool:
     """Return whether an expression uses a variable."""
     return re.search(rf"(?<![\w.\"']){name}\b", text) is not None
 
@@ -140,7 +140,7 @@ def escape(name: str) -> str:
     return _ESCAPED.sub(lambda found: _SYMBOLS[found[0]], name)
 
 
-def view(node: Node, value: Any) -> Any:
+def view(node: SchemaNode, value: Any) -> Any:
     """Return a value as rules see it: escaped names, typed numbers and times.
 
     An unchanged value is returned as the same object, so that most values are not copied.
@@ -163,7 +163,7 @@ def view(node: Node, value: Any) -> Any:
     return value
 
 
-def _map(node: Node, value: dict[str, Any]) -> dict[str, Any]:
+def _map(node: SchemaNode, value: dict[str, Any]) -> dict[str, Any]:
     changed: dict[str, Any] | None = None
     for name, item in value.items():
         inner = node.property(name)

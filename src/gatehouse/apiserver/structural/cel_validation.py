@@ -9,12 +9,12 @@ from typing import Any
 
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel
-from gatehouse.apiserver.structural.schema_node import Node, Schema
+from gatehouse.apiserver.structural.schema_node import Schema, SchemaNode
 
 _ABSENT = cel.NO_OLD_VALUE
 
 
-class Rule:
+class CELRule:
     """A compiled rule."""
 
     def __init__(self, rule: Schema) -> None:
@@ -24,11 +24,11 @@ class Rule:
         self.field: str = rule.get("fieldPath") or ""
         self.optional_old = bool(rule.get("optionalOldSelf"))
         self.program = cel.compile_rule(self.text, optional_old=self.optional_old)
-        self.transition = cel.mentions(self.text, "oldSelf")
+        self.transition = cel.uses_variable(self.text, "oldSelf")
         expression = rule.get("messageExpression")
         self.message_program = cel.compile_rule(expression) if expression else None
 
-    def cause(self, node: Node, activation: Any, path: str) -> Cause | None:
+    def cause(self, node: SchemaNode, activation: Any, path: str) -> Cause | None:
         """Return the violation; None if the rule holds."""
         result = self.program.run(activation)
         kind = node.type or "object"
@@ -59,18 +59,18 @@ def _cause(reason: str, kind: str, detail: str, field: str) -> Cause:
     return Cause("FieldValueInvalid", f'Invalid value: "{kind}": {detail}', field)
 
 
-_RULES: dict[int, tuple[Node, list[Rule]]] = {}
+_RULES: dict[int, tuple[SchemaNode, list[CELRule]]] = {}
 
 
-def rules_of(node: Node) -> list[Rule]:
+def rules_of(node: SchemaNode) -> list[CELRule]:
     """Return the compiled rules of a node. Raises ValueError if one does not compile."""
     found = _RULES.get(id(node))
     if found is None or found[0] is not node:
-        found = _RULES[id(node)] = (node, [Rule(rule) for rule in node.rules])
+        found = _RULES[id(node)] = (node, [CELRule(rule) for rule in node.rules])
     return found[1]
 
 
-def evaluate(node: Node, new: Any, old: Any) -> list[Cause]:
+def evaluate(node: SchemaNode, new: Any, old: Any) -> list[Cause]:
     """Return the violations of all rules of an object."""
     causes: list[Cause] = []
     before = _ABSENT if old is None else old
@@ -79,7 +79,7 @@ def evaluate(node: Node, new: Any, old: Any) -> list[Cause]:
 
 
 def _walk(
-    node: Node, value: Any, old: Any, path: str, causes: list[Cause], *, unchanged: bool
+    node: SchemaNode, value: Any, old: Any, path: str, causes: list[Cause], *, unchanged: bool
 ) -> None:
     if value is None or not node.ruled:
         return
@@ -109,7 +109,7 @@ def _walk(
 
 
 def _apply(
-    node: Node, value: Any, old: Any, path: str, causes: list[Cause], *, unchanged: bool
+    node: SchemaNode, value: Any, old: Any, path: str, causes: list[Cause], *, unchanged: bool
 ) -> None:
     activation = None
     for rule in rules_of(node):
@@ -125,15 +125,15 @@ def _apply(
             causes.append(cause)
 
 
-def _old_view(node: Node, old: Any) -> Any:
+def _old_view(node: SchemaNode, old: Any) -> Any:
     return old if old is _ABSENT else cel.view(node, old)
 
 
-def _by_keys(node: Node, old: Any) -> dict[Any, Any]:
+def _by_keys(node: SchemaNode, old: Any) -> dict[Any, Any]:
     if node.list_type != "map" or not isinstance(old, list):
         return {}
     return {_identity(node, item): item for item in old}
 
 
-def _identity(node: Node, item: Any) -> Any:
+def _identity(node: SchemaNode, item: Any) -> Any:
     return tuple(item.get(key) for key in node.list_keys) if isinstance(item, dict) else None

@@ -6,7 +6,7 @@ from typing import Any
 
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel_validation, list_uniqueness, prune_default, validate
-from gatehouse.apiserver.structural.schema_node import Node, Schema, node_of
+from gatehouse.apiserver.structural.schema_node import Schema, SchemaNode, node_of
 
 Object = dict[str, Any]
 
@@ -33,7 +33,7 @@ class Compiled:
     """A schema of complete objects. Does not cover apiVersion, kind and metadata."""
 
     def __init__(self, schema: Schema) -> None:
-        self.node: Node = node_of(schema)
+        self.node: SchemaNode = node_of(schema)
 
     def prepare(self, obj: Object) -> list[str]:
         """Prune unknown fields and set defaults in place. Return the paths of unknown fields."""

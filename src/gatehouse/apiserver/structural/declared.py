@@ -7,10 +7,10 @@ https://kubernetes.io/docs/reference/using-api/cel/#type-checking
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cel.expr import checked_pb2
+from cel.expr import checked_pb2, syntax_pb2
 from google.protobuf import any_pb2, message
 
 from gatehouse.apiserver.structural import cel
@@ -57,7 +57,7 @@ class _Walk:
         self.found: list[tuple[int, str]] = []
         """IDs of expressions, and the fields that they select."""
 
-    def type_of(self, expression: Any, scope: Scope) -> Schema | None:
+    def type_of(self, expression: syntax_pb2.Expr, scope: Scope) -> Schema | None:
         """Return the schema of an expression, None if it is unknown."""
         match expression.WhichOneof("expr_kind"):
             case "ident_expr":
@@ -77,7 +77,7 @@ class _Walk:
                     self._all((entry.map_key, entry.value), scope)
         return None
 
-    def _all(self, expressions: Any, scope: Scope) -> list[Schema | None]:
+    def _all(self, expressions: Iterable[syntax_pb2.Expr], scope: Scope) -> list[Schema | None]:
         return [self.type_of(each, scope) for each in expressions]
 
     def _select(self, number: int, operand: Schema | None, field: str) -> Schema | None:
@@ -90,7 +90,7 @@ class _Walk:
             self.found.append((number, field))
         return found
 
-    def _call(self, number: int, call: Any, scope: Scope) -> Schema | None:
+    def _call(self, number: int, call: syntax_pb2.Expr.Call, scope: Scope) -> Schema | None:
         if call.HasField("target"):
             self.type_of(call.target, scope)
         types = self._all(call.args, scope)
@@ -103,7 +103,7 @@ class _Walk:
                 self._select(number, types[0], call.args[1].const_expr.string_value)
         return None
 
-    def _comprehension(self, found: Any, scope: Scope) -> None:
+    def _comprehension(self, found: syntax_pb2.Expr.Comprehension, scope: Scope) -> None:
         """Walk a macro: `all`, `exists`, `exists_one`, `map`, `filter`, `bind`."""
         values = self.type_of(found.iter_range, scope)
         of_list = values is not None and values.get("type") == "array"

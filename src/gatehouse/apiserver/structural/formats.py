@@ -16,7 +16,7 @@ DURATION = re.compile(
 )
 
 
-def _passes(read: Callable[[str], Any]) -> Callable[[str], bool]:
+def _parses_with(read: Callable[[str], Any]) -> Callable[[str], bool]:
     def test(text: str) -> bool:
         try:
             read(text)
@@ -41,14 +41,14 @@ def _uri(text: str) -> bool:
 
 
 def _cidr(text: str) -> bool:
-    return "/" in text and _passes(lambda t: ipaddress.ip_network(t, strict=False))(text)
+    return "/" in text and _parses_with(lambda t: ipaddress.ip_network(t, strict=False))(text)
 
 
 _HEX = "[0-9a-fA-F]"
 
 FORMATS: dict[str, Callable[[str], bool]] = {
-    "ipv4": _passes(ipaddress.IPv4Address),
-    "ipv6": _passes(ipaddress.IPv6Address),
+    "ipv4": _parses_with(ipaddress.IPv4Address),
+    "ipv6": _parses_with(ipaddress.IPv6Address),
     "cidr": _cidr,
     "uri": _uri,
     "hostname": _matches(
@@ -57,9 +57,9 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "email": _matches(r"[^@\s]+@[^@\s]+"),
     "mac": _matches(rf"({_HEX}{{2}}[:-]){{5,7}}{_HEX}{{2}}|({_HEX}{{4}}\.){{2,3}}{_HEX}{{4}}"),
     "uuid": _matches(rf"{_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}}"),
-    "byte": _passes(lambda text: base64.b64decode(text, validate=True)),
-    "date": _passes(date.fromisoformat),
-    "datetime": _passes(datetime.fromisoformat),
+    "byte": _parses_with(lambda text: base64.b64decode(text, validate=True)),
+    "date": _parses_with(date.fromisoformat),
+    "datetime": _parses_with(datetime.fromisoformat),
     "duration": lambda text: text == "0" or DURATION.fullmatch(text) is not None,
 }
 """Predicates by format. Other formats are not checked."""

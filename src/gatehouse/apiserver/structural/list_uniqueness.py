@@ -8,17 +8,17 @@ import msgspec
 
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural.formatting import format_value
-from gatehouse.apiserver.structural.schema_node import Node
+from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 
-def duplicates(node: Node, value: Any, path: str) -> list[Cause]:
+def duplicates(node: SchemaNode, value: Any, path: str) -> list[Cause]:
     """Return the violations for duplicates in lists that must be unique."""
     causes: list[Cause] = []
     _walk(node, value, path, causes)
     return causes
 
 
-def _walk(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
+def _walk(node: SchemaNode, value: Any, path: str, causes: list[Cause]) -> None:
     if not node.keyed:
         return
     if isinstance(value, list):
@@ -36,7 +36,7 @@ def _walk(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
                 _walk(node.additional, item, f"{path}[{name}]", causes)
 
 
-def _check(node: Node, value: list[Any], path: str, causes: list[Cause]) -> None:
+def _check(node: SchemaNode, value: list[Any], path: str, causes: list[Cause]) -> None:
     seen: dict[bytes, int] = {}
     for index, item in enumerate(value):
         identity = item

@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from gatehouse.apiserver.quantities import canonical_or_same
-from gatehouse.apiserver.structural.schema_node import Node
+from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 _HEAD = ("apiVersion", "kind", "metadata")
 
 
-def prepare_object(node: Node, obj: dict[str, Any], unknown: list[str]) -> None:
+def prepare_object(node: SchemaNode, obj: dict[str, Any], unknown: list[str]) -> None:
     """Prepare a complete object. Its apiVersion, kind and metadata are not changed."""
     _object(node, obj, "", unknown, head=True)
 
 
-def _value(node: Node, value: Any, path: str, unknown: list[str]) -> None:
+def _value(node: SchemaNode, value: Any, path: str, unknown: list[str]) -> None:
     if isinstance(value, dict):
         _object(node, value, path, unknown, head=node.embedded)
     elif isinstance(value, list):
@@ -30,7 +30,7 @@ def _value(node: Node, value: Any, path: str, unknown: list[str]) -> None:
 
 
 def _object(
-    node: Node, value: dict[str, Any], path: str, unknown: list[str], *, head: bool
+    node: SchemaNode, value: dict[str, Any], path: str, unknown: list[str], *, head: bool
 ) -> None:
     if not node.preserve and node.type in ("object", ""):
         _prune(node, value, path, unknown, head=head)
@@ -52,7 +52,9 @@ def _object(
             _value(inner, item, f"{path}.{name}" if path else name, unknown)
 
 
-def _prune(node: Node, value: dict[str, Any], path: str, unknown: list[str], *, head: bool) -> None:
+def _prune(
+    node: SchemaNode, value: dict[str, Any], path: str, unknown: list[str], *, head: bool
+) -> None:
     if node.additional is not None:
         return
     properties = node.properties
@@ -63,7 +65,7 @@ def _prune(node: Node, value: dict[str, Any], path: str, unknown: list[str], *, 
         unknown.append(f"{path}.{name}" if path else name)
 
 
-def _drop_nulls(node: Node, value: dict[str, Any]) -> None:
+def _drop_nulls(node: SchemaNode, value: dict[str, Any]) -> None:
     """Remove nulls from fields that are not nullable. They count as absent."""
     if None not in value.values():
         return

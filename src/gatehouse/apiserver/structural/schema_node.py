@@ -31,7 +31,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-class Node:
+class SchemaNode:
     """One schema. Inner schemas are compiled on first use, because schemas may be cyclic."""
 
     def __init__(self, schema: Schema) -> None:
@@ -60,10 +60,10 @@ class Node:
         self.list_keys: tuple[str, ...] = tuple(schema.get("x-kubernetes-list-map-keys") or ())
         self.rules: list[Schema] = schema.get("x-kubernetes-validations") or []
         self.combined = any(schema.get(key) for key in ("allOf", "anyOf", "oneOf", "not"))
-        self.children: dict[str, Node] = {}
+        self.children: dict[str, SchemaNode] = {}
         """Nodes of properties, filled on first use."""
 
-    def property(self, name: str) -> Node | None:
+    def property(self, name: str) -> SchemaNode | None:
         """Return the node of a named property; None if the schema does not name it."""
         found = self.children.get(name)
         if found is None:
@@ -89,7 +89,7 @@ class Node:
         return [name for name, inner in self.properties.items() if inner.get(QUANTITY)]
 
     @functools.cached_property
-    def additional(self) -> Node | None:
+    def additional(self) -> SchemaNode | None:
         """Node of unnamed properties; None if they are not allowed."""
         inner = self.schema.get("additionalProperties")
         if inner is True:
@@ -97,28 +97,28 @@ class Node:
         return node_of(inner) if isinstance(inner, dict) else None
 
     @functools.cached_property
-    def items(self) -> Node | None:
+    def items(self) -> SchemaNode | None:
         """Node of the items of a list."""
         inner = self.schema.get("items")
         return node_of(inner) if isinstance(inner, dict) else None
 
     @functools.cached_property
-    def all_of(self) -> list[Node]:
+    def all_of(self) -> list[SchemaNode]:
         """Nodes of `allOf`."""
         return [node_of(inner) for inner in self.schema.get("allOf") or ()]
 
     @functools.cached_property
-    def any_of(self) -> list[Node]:
+    def any_of(self) -> list[SchemaNode]:
         """Nodes of `anyOf`."""
         return [node_of(inner) for inner in self.schema.get("anyOf") or ()]
 
     @functools.cached_property
-    def one_of(self) -> list[Node]:
+    def one_of(self) -> list[SchemaNode]:
         """Nodes of `oneOf`."""
         return [node_of(inner) for inner in self.schema.get("oneOf") or ()]
 
     @functools.cached_property
-    def none_of(self) -> Node | None:
+    def none_of(self) -> SchemaNode | None:
         """Node of `not`."""
         inner = self.schema.get("not")
         return node_of(inner) if inner else None
@@ -150,14 +150,14 @@ def _contains(schema: Schema, seen: set[int], test: Callable[[Schema], bool]) ->
     return any(isinstance(found, dict) and _contains(found, seen, test) for found in inner)
 
 
-_NODES: dict[int, tuple[Schema, Node]] = {}
+_NODES: dict[int, tuple[Schema, SchemaNode]] = {}
 
 
-def node_of(schema: Schema) -> Node:
+def node_of(schema: Schema) -> SchemaNode:
     """Return the node of a schema. The same dict has the same node."""
     found = _NODES.get(id(schema))
     if found is None or found[0] is not schema:
-        found = _NODES[id(schema)] = (schema, Node(schema))
+        found = _NODES[id(schema)] = (schema, SchemaNode(schema))
     return found[1]
 
 
@@ -187,4 +187,4 @@ def compile_pattern(pattern: str) -> Pattern:
     return compiled
 
 
-ANYTHING = Node({"x-kubernetes-preserve-unknown-fields": True})
+ANYTHING = SchemaNode({"x-kubernetes-preserve-unknown-fields": True})

@@ -11,7 +11,7 @@ from typing import Any
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel, declared, prune_default, validate
 from gatehouse.apiserver.structural.formatting import format_value, quoted
-from gatehouse.apiserver.structural.schema_node import Node, Schema
+from gatehouse.apiserver.structural.schema_node import Schema, SchemaNode
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
 _FORBIDDEN = ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems", "id")
@@ -82,14 +82,16 @@ def _default(schema: Schema, path: str) -> Iterator[Cause]:
     default = schema.get("default")
     if default is None:
         return
-    node = Node({key: value for key, value in schema.items() if key != "default"})
+    node = SchemaNode({key: value for key, value in schema.items() if key != "default"})
     wrapper = {"default": default}
     unknown: list[str] = []
-    prune_default.prepare_object(Node({"properties": {"default": node.schema}}), wrapper, unknown)
+    prune_default.prepare_object(
+        SchemaNode({"properties": {"default": node.schema}}), wrapper, unknown
+    )
     for name in unknown:
         message = f"Invalid value: {format_value(default)}: must not have unknown fields: {name}"
         yield Cause("FieldValueInvalid", message, f"{path}.default")
-    holder = Node({"properties": {"default": node.schema}})
+    holder = SchemaNode({"properties": {"default": node.schema}})
     for cause in validate.validate(holder, wrapper, None):
         field = f"{path}.{cause.field}"
         yield Cause(cause.reason, cause.message, field)

@@ -11,13 +11,13 @@ from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.quantities import is_quantity
 from gatehouse.apiserver.structural.formats import FORMATS
 from gatehouse.apiserver.structural.formatting import format_value, quoted
-from gatehouse.apiserver.structural.schema_node import Node
+from gatehouse.apiserver.structural.schema_node import SchemaNode
 
 _HEAD = ("apiVersion", "kind", "metadata")
 _ABSENT = object()
 
 
-def validate(node: Node, new: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
+def validate(node: SchemaNode, new: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
     """Return the violations of a complete object."""
     causes: list[Cause] = []
     body = {key: value for key, value in new.items() if key not in _HEAD}
@@ -28,7 +28,7 @@ def validate(node: Node, new: dict[str, Any], old: dict[str, Any] | None) -> lis
     return causes
 
 
-def _value(node: Node, value: Any, old: Any, path: str, causes: list[Cause]) -> None:
+def _value(node: SchemaNode, value: Any, old: Any, path: str, causes: list[Cause]) -> None:
     if old is not _ABSENT and value == old:
         # Unchanged values are not validated again: the schema may have become stricter since.
         return
@@ -58,7 +58,7 @@ def _value(node: Node, value: Any, old: Any, path: str, causes: list[Cause]) -> 
         _enum(node, value, path, causes)
 
 
-def _fits(node: Node, value: Any) -> bool:
+def _fits(node: SchemaNode, value: Any) -> bool:
     if value.__class__ is bool:
         return node.type == "boolean"
     if isinstance(value, node.python_types):
@@ -91,7 +91,7 @@ def _general(message: str) -> Cause:
     return Cause("FieldValueInvalid", f'Invalid value: "": {message}', "<nil>")
 
 
-def _string(node: Node, value: str, path: str, causes: list[Cause]) -> None:
+def _string(node: SchemaNode, value: str, path: str, causes: list[Cause]) -> None:
     if node.max_length is not None and len(value) > node.max_length:
         message = f"Too long: may not be more than {node.max_length} bytes"
         causes.append(Cause("FieldValueTooLong", message, path))
@@ -112,7 +112,7 @@ def _string(node: Node, value: str, path: str, causes: list[Cause]) -> None:
             causes.append(Cause("FieldValueTypeInvalid", message, path))
 
 
-def _number(node: Node, value: float, path: str, causes: list[Cause]) -> None:
+def _number(node: SchemaNode, value: float, path: str, causes: list[Cause]) -> None:
     schema = node.schema
     most, least, factor = schema.get("maximum"), schema.get("minimum"), schema.get("multipleOf")
     if factor and not math.isclose(value / factor, round(value / factor), abs_tol=1e-9):
@@ -136,7 +136,7 @@ def _limit(value: float) -> str:
     return text.removesuffix(".0")
 
 
-def _enum(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
+def _enum(node: SchemaNode, value: Any, path: str, causes: list[Cause]) -> None:
     allowed = node.enum or ()
     if value in allowed:
         return
@@ -148,7 +148,7 @@ def _enum(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
     causes.append(Cause("FieldValueNotSupported", message, path))
 
 
-def _array(node: Node, value: list[Any], old: Any, path: str, causes: list[Cause]) -> None:
+def _array(node: SchemaNode, value: list[Any], old: Any, path: str, causes: list[Cause]) -> None:
     items = node.items
     if items is not None:
         before = _correlated(node, old)
@@ -171,7 +171,7 @@ def _too_many(path: str, count: int, most: int) -> Cause:
     return Cause("FieldValueTooMany", message, path)
 
 
-def _correlated(node: Node, old: Any) -> Any:
+def _correlated(node: SchemaNode, old: Any) -> Any:
     """Return the function from an item to its old state. Only associative lists have one."""
     if node.list_type != "map" or not isinstance(old, list):
         return lambda _: _ABSENT
@@ -183,7 +183,9 @@ def _correlated(node: Node, old: Any) -> Any:
     return lambda item: known.get(identity(item), _ABSENT)
 
 
-def _object(node: Node, value: dict[str, Any], old: Any, path: str, causes: list[Cause]) -> None:
+def _object(
+    node: SchemaNode, value: dict[str, Any], old: Any, path: str, causes: list[Cause]
+) -> None:
     if node.min_properties is not None and len(value) < node.min_properties:
         why = f"should have at least {node.min_properties} properties"
         causes.append(_invalid(path, len(value), why))
@@ -205,7 +207,7 @@ def _object(node: Node, value: dict[str, Any], old: Any, path: str, causes: list
             causes.append(Cause("FieldValueRequired", "Required value", field))
 
 
-def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
+def _combined(node: SchemaNode, value: Any, path: str, causes: list[Cause]) -> None:
     if node.any_of and not node.int_or_string:
         failures = _attempts(node.any_of, value, path)
         if all(failures):
@@ -229,13 +231,13 @@ def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
         causes.append(_general(f"{quoted(path)} must not validate the schema (not)"))
 
 
-def _nearest(nodes: list[Node], failures: list[list[Cause]], value: Any) -> list[Cause]:
+def _nearest(nodes: list[SchemaNode], failures: list[list[Cause]], value: Any) -> list[Cause]:
     """Return the failures of the schema with most checks of the value; the first of equals."""
     counts = [_checks(node, value) for node in nodes]
     return failures[counts.index(max(counts))]
 
 
-def _checks(node: Node, value: Any) -> int:
+def _checks(node: SchemaNode, value: Any) -> int:
     """Return the number of schemas that apply within a value."""
     count = 1 + sum(_checks(inner, value) for inner in (*node.any_of, *node.one_of, *node.all_of))
     if isinstance(value, dict):
@@ -248,7 +250,7 @@ def _checks(node: Node, value: Any) -> int:
     return count
 
 
-def _attempts(nodes: list[Node], value: Any, path: str) -> list[list[Cause]]:
+def _attempts(nodes: list[SchemaNode], value: Any, path: str) -> list[list[Cause]]:
     attempts = []
     for node in nodes:
         causes: list[Cause] = []

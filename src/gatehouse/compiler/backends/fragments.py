@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.backends.source import Source
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import of_gateway
@@ -52,7 +52,7 @@ class Fragment(msgspec.Struct, Generic[I], frozen=True):
 
 def failed(which: tuple[Source, Hashable], error: Exception) -> Fragment[Any]:
     """Return the fragment of a query that raised: a finding about the gateway ``which[0]``."""
-    return Fragment((), (Unsupported(of_gateway(which[0].name), reason(error)),))
+    return Fragment((), (unserved(of_gateway(which[0].name), error),))
 
 
 class Output(msgspec.Struct, Generic[I, W], frozen=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
+
 
 class Basic(msgspec.Struct, frozen=True, tag=True):
     """HTTP basic authentication (RFC 7617)."""
@@ -11,8 +13,8 @@ class Basic(msgspec.Struct, frozen=True, tag=True):
     realm: str
     users: str
     """Name of the secret file with one line ``name:hash`` per user."""
-    filter: str = ""
-    """For diagnostics: ``namespace/name``."""
+    origin: Origin = NO_ORIGIN
+    """The field of a filter."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -48,8 +50,8 @@ class Jwt(msgspec.Struct, frozen=True, tag=True):
     leeway: float = 0.0
     """Tolerated clock skew in seconds."""
     authorization: Authorization = Authorization()
-    filter: str = ""
-    """For diagnostics: ``namespace/name``."""
+    origin: Origin = NO_ORIGIN
+    """The field of a filter."""
 
 
 class Logout(msgspec.Struct, frozen=True):
@@ -70,6 +72,8 @@ class Oidc(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     filter: str
     """``namespace/name``: routes with the same filter share sessions."""
+    origin: Origin = NO_ORIGIN
+    """The field of the filter."""
     issuer: str
     metadata_url: str
     client_id: str

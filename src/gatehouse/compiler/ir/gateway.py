@@ -10,6 +10,7 @@ import msgspec
 from gatehouse.compiler.ir.http import Cluster, VirtualHost
 from gatehouse.compiler.ir.kube_apiserver import ApiListener
 from gatehouse.compiler.ir.settings import DataPlaneSettings, Snippet, UsageReports
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
 class SecretBytes:
@@ -45,6 +46,8 @@ class Certificate(msgspec.Struct, frozen=True):
     chain: bytes
     """PEM, leaf first."""
     key: SecretBytes
+    origin: Origin = NO_ORIGIN
+    """Secret or field. One of them, if several hold the same content."""
 
 
 class TrustBundle(msgspec.Struct, frozen=True):
@@ -88,8 +91,9 @@ class L4Backend(msgspec.Struct, frozen=True):
     """A backend of an L4 route."""
 
     cluster: str
-    """Cluster name. Empty: connections of this share are rejected."""
+    """Name of a :class:`~gatehouse.compiler.ir.http.Cluster`."""
     weight: int = 1
+    """At least 1."""
 
 
 class L4Host(msgspec.Struct, frozen=True):
@@ -102,6 +106,8 @@ class L4Host(msgspec.Struct, frozen=True):
     """Names of the certificates for TLS termination. Empty: TLS passes through."""
     sources: tuple[str, ...] = ()
     """CIDR ranges of permitted clients, sorted. Empty: all clients."""
+    rejected: int = 0
+    """Weight of the connections that are rejected, beside the weights of the backends."""
 
 
 class L4Listener(msgspec.Struct, frozen=True):

@@ -98,8 +98,9 @@ class Backend(msgspec.Struct, frozen=True):
     """A backend of a :class:`Forward`."""
 
     cluster: str
-    """Name of a :class:`Cluster`. Empty: requests of this share are answered with 500."""
+    """Name of a :class:`Cluster`."""
     weight: int = 1
+    """At least 1."""
     request_headers: HeaderEdit = HeaderEdit()
     response_headers: HeaderEdit = HeaderEdit()
 
@@ -108,7 +109,7 @@ class Mirror(msgspec.Struct, frozen=True):
     """A cluster that gets a copy of the request. Its response is discarded."""
 
     cluster: str
-    """Name of a :class:`Cluster`. Empty: no copy is sent."""
+    """Name of a :class:`Cluster`."""
     numerator: int = 100
     denominator: int = 100
     """``numerator / denominator`` is the share of requests that is copied."""
@@ -136,11 +137,11 @@ class Persistence(msgspec.Struct, frozen=True):
 class Forward(msgspec.Struct, frozen=True, tag=True):
     """Send the request to one of the backends, by weight.
 
-    Without a backend of positive weight the response is 500. A backend whose cluster has no
-    endpoints answers 503. For gRPC calls both are the status UNAVAILABLE.
+    A backend whose cluster has no endpoints answers 503, gRPC calls with the status UNAVAILABLE.
     """
 
-    backends: tuple[Backend, ...] = ()
+    backends: tuple[Backend, ...]
+    """At least one."""
     rewrite: Rewrite = Rewrite()
     request_timeout: float = 0.0
     """Timeout of the whole exchange in seconds; 0: not set."""
@@ -153,6 +154,9 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
     persistence: Persistence | None = None
     grpc: bool = False
     """True: requests are gRPC calls."""
+    failing: int = 0
+    """Weight of the requests that are answered as by :class:`Respond` with status 500, beside the
+    weights of the backends."""
 
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):
@@ -173,6 +177,8 @@ class Respond(msgspec.Struct, frozen=True, tag=True):
     """Answer with a fixed status, without a backend."""
 
     status: int
+    grpc: bool = False
+    """True: requests are gRPC calls, which are answered with the status UNAVAILABLE."""
 
 
 Action = Forward | Redirect | Respond

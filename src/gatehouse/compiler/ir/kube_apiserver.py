@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -163,11 +163,8 @@ class ApiCluster(msgspec.Struct, frozen=True):
     streams: int = DEFAULT_HTTP2_STREAMS
     """Maximum number of concurrent requests on an HTTP/2 connection to a server. A server with a
     lower limit rejects requests of a new connection that arrive before its SETTINGS frame."""
-
-    @property
-    def origin(self) -> Origin:
-        """The UpstreamCluster."""
-        return Origin("UpstreamCluster", "", self.name)
+    origin: Origin = NO_ORIGIN
+    """The object."""
 
 
 class ApiListener(msgspec.Struct, frozen=True):

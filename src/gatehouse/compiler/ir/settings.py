@@ -9,10 +9,26 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
-class ClientSettings(msgspec.Struct, frozen=True):
+class Sourced(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings whose sources are known."""
+
+    sources: tuple[tuple[str, Origin], ...] = ()
+    """Fields of this structure that are set, each with the field of the object that sets it."""
+
+    def source(self, field: str) -> Origin:
+        """Return the field of an object that sets ``field``."""
+        return next((origin for name, origin in self.sources if name == field), NO_ORIGIN)
+
+    @property
+    def objects(self) -> tuple[Origin, ...]:
+        """The objects that set any field."""
+        return tuple(dict.fromkeys(origin.whole for _, origin in self.sources))
+
+
+class ClientSettings(Sourced, frozen=True):
     """Limits towards clients. Sizes in bytes, times in seconds."""
 
     body_size: int | None = None
@@ -30,8 +46,6 @@ class ClientSettings(msgspec.Struct, frozen=True):
     """Timeout announced to clients in the ``Keep-Alive`` header, in place of ``idle``."""
     keepalive_min_timeout: float | None = None
     """Minimum time that an idle connection stays open, even if the proxy would close it earlier."""
-    policies: tuple[str, ...] = ()
-    """For diagnostics: the policies that set these values, as ``namespace/name``."""
 
 
 class Buffers(msgspec.Struct, frozen=True):
@@ -41,7 +55,7 @@ class Buffers(msgspec.Struct, frozen=True):
     size: int
 
 
-class ProxySettings(msgspec.Struct, frozen=True):
+class ProxySettings(Sourced, frozen=True):
     """Reading of backend responses. Sizes in bytes, timeouts in seconds between two operations."""
 
     buffering: bool | None = None
@@ -53,8 +67,6 @@ class ProxySettings(msgspec.Struct, frozen=True):
     connect: float | None = None
     send: float | None = None
     read: float | None = None
-    policies: tuple[str, ...] = ()
-    """For diagnostics: the policies that set these values, as ``namespace/name``."""
 
 
 class Attribute(msgspec.Struct, frozen=True):
@@ -77,6 +89,8 @@ class RateLimit(msgspec.Struct, frozen=True):
     """Number of excess requests that may wait."""
     delay: int | None = 0
     """Number of excess requests that are not delayed; None: no request is delayed."""
+    origin: Origin = NO_ORIGIN
+    """The rule of a policy."""
 
 
 class RateLimits(msgspec.Struct, frozen=True):
@@ -97,12 +111,32 @@ class Settings(msgspec.Struct, frozen=True):
     rates: RateLimits = RateLimits()
 
 
-class UpstreamSettings(msgspec.Struct, frozen=True):
+class Balancing(msgspec.Struct, frozen=True):
+    """Choice of the endpoint for a request."""
+
+    method: Literal[
+        "round-robin", "least-connections", "client-hash", "hash", "random", "least-time"
+    ] = "round-robin"
+    """``client-hash`` hashes the address of the client, ``hash`` the attribute of the settings."""
+    consistent: bool = False
+    """True: a change of the endpoints moves few keys (``hash``)."""
+    choice: Literal["", "any", "least-connections", "least-time"] = ""
+    """Choice between two random endpoints (``random``); empty: one is drawn."""
+    response: Literal["", "header", "whole"] = ""
+    """Measured time: until the response header, or until the end of the response."""
+    in_flight: bool = False
+    """True: requests without a response count, too (``least-time``)."""
+
+    @property
+    def timed(self) -> bool:
+        """True if response times are compared."""
+        return bool(self.response)
+
+
+class UpstreamSettings(Sourced, frozen=True):
     """Load balancing and keep-alive connections of a cluster."""
 
-    balancing: str = ""
-    """Method and parameters as in NGINX: ``least_conn``, ``ip_hash``, ``hash consistent``, ``random
-    two``…"""
+    balancing: Balancing = Balancing()
     key: Attribute | None = None
     """Attribute that is hashed."""
     connections: int | None = None
@@ -112,8 +146,6 @@ class UpstreamSettings(msgspec.Struct, frozen=True):
     idle: float | None = None
     memory: int | None = None
     """Size in bytes of the memory in which NGINX workers share the state of endpoints."""
-    policies: tuple[str, ...] = ()
-    """For diagnostics: the policies that set these values, as ``namespace/name``."""
 
 
 class ClientAddress(msgspec.Struct, frozen=True):
@@ -126,7 +158,7 @@ class ClientAddress(msgspec.Struct, frozen=True):
     """True: the client address is the last address in the header that is not trusted."""
 
 
-class Compression(msgspec.Struct, frozen=True):
+class Compression(Sourced, frozen=True):
     """Response compression with gzip."""
 
     level: int | None = None
@@ -143,7 +175,7 @@ class Compression(msgspec.Struct, frozen=True):
     """Which proxied requests are compressed: parameters of NGINX's ``gzip_proxied``."""
 
 
-class DataPlaneSettings(msgspec.Struct, frozen=True):
+class DataPlaneSettings(Sourced, frozen=True):
     """Settings of all ports of a data plane."""
 
     ipv4: bool = True
@@ -156,7 +188,7 @@ class DataPlaneSettings(msgspec.Struct, frozen=True):
     client_address: ClientAddress | None = None
     origins: tuple[Origin, ...] = ()
     """Objects with these settings, those that override others last."""
-    server_tokens: bool = False
+    exposes_version: bool = False
     """True: responses include the version of the proxy."""
     compression: Compression | None = None
 

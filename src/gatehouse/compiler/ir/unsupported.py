@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 
 
 class Unsupported(msgspec.Struct, frozen=True, order=True):
@@ -16,6 +16,15 @@ class Unsupported(msgspec.Struct, frozen=True, order=True):
     """True: the origin is served without the unsupported setting."""
     rejected: bool = False
     """True: the back end generated it, and a proxy rejected it."""
+    setting: Origin = NO_ORIGIN
+    """The field of another object that is the cause."""
+
+
+class UnsupportedSetting(msgspec.Struct, frozen=True):
+    """A setting that a proxy does not support."""
+
+    setting: Origin
+    reason: str
 
 
 class Suspect(msgspec.Struct, frozen=True):

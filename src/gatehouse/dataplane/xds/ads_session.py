@@ -55,7 +55,7 @@ CLUSTER_WARMING_SECONDS = 20.0
 endpoints and secrets; health checks may take any time."""
 
 
-class Awaited(msgspec.Struct, frozen=True):
+class ExpectedReaction(msgspec.Struct, frozen=True):
     """An expected reaction of a client and its timeout."""
 
     what: str
@@ -74,7 +74,7 @@ class Request(msgspec.Struct, frozen=True):
     type."""
     nonce: str = ""
     """Nonce of the response that this answers; empty for a request."""
-    refusal: Nack | None = None
+    nack: Nack | None = None
     """NACK of the response; None if the response is accepted."""
 
 
@@ -94,6 +94,8 @@ class AdsSession:
         self.confirmed = ""
         """Version of the newest publication that the client has, except rejected resources; empty
         if none yet."""
+        self.names_rejections = False
+        """True if the client's NACKs name each rejected resource."""
         self.target = ResourceSet()
         """Target of the present transition."""
         self._publication = publication
@@ -117,15 +119,15 @@ class AdsSession:
         return self.target.version if self._number >= 0 else ""
 
     @property
-    def deadline(self) -> Awaited | None:
+    def deadline(self) -> ExpectedReaction | None:
         """Reaction expected from the client; None if it need not be watched."""
         clusters = self._types.get(CLUSTER)
         if clusters is not None and clusters.in_flight is not None:
             if clusters.in_flight.nonce == self._overdue:
                 return None
-            return Awaited(clusters.in_flight.nonce, CLUSTER_WARMING_SECONDS)
+            return ExpectedReaction(clusters.in_flight.nonce, CLUSTER_WARMING_SECONDS)
         if any(self._expected.values()) and not self._busy():
-            return Awaited("asking", SUBSCRIBE_GRACE_SECONDS)
+            return ExpectedReaction("asking", SUBSCRIBE_GRACE_SECONDS)
         return None
 
     def on_deadline(self) -> None:
@@ -145,9 +147,9 @@ class AdsSession:
         """Return the keys that the client was expected to request and has not requested."""
         return [(type_url, name) for type_url, names in self._expected.items() for name in names]
 
-    def refused(self) -> Iterator[RejectedResource]:
+    def rejected_resources(self) -> Iterator[RejectedResource]:
         """Return the resources that the client rejects."""
-        return chain.from_iterable(each.refused.values() for each in self._types.values())
+        return chain.from_iterable(each.rejected.values() for each in self._types.values())
 
     def subscription(self, type_url: str) -> Subscription | None:
         """Return the subscription to a type, or None if the client has not requested the type."""
@@ -157,9 +159,13 @@ class AdsSession:
         """Process one request or acknowledgement."""
         state = self._types.get(request.type_url)
         if state is None:
-            state = self._types[request.type_url] = Subscription(request.type_url)
+            # Envoy acknowledges a rejected secret when it gets it again, so that the first NACK
+            # must identify it.
+            one_by_one = request.type_url == SECRET and not self.names_rejections
+            state = Subscription(request.type_url, one_by_one=one_by_one)
+            self._types[request.type_url] = state
         if request.nonce:
-            accepted = state.on_response(request.nonce, request.refusal)
+            accepted = state.on_response(request.nonce, request.nack)
             if request.type_url == ENDPOINTS and int(request.nonce) > self._start_nonce:
                 self._pending_endpoints -= accepted
         before = state.wildcard
@@ -254,7 +260,7 @@ class AdsSession:
         for type_url in dict.fromkeys((*self.target.by_type, *self._types)):
             state = self._types.get(type_url)
             named = self.target.by_type.get(type_url, {})
-            client_names = () if state is None else (*state.known, *state.names)
+            client_names = () if state is None else (*state.client_versions, *state.names)
             for name in dict.fromkeys((*named, *client_names)):
                 yield type_url, name
 
@@ -311,7 +317,7 @@ class AdsSession:
         if state.type_url == CLUSTER and endpoints is not None:
             # Envoy warms a changed cluster like a new one but does not request its endpoints again.
             # Without them it would wait 15 s.
-            changed = (each.name for each in resources if state.known.get(each.name))
+            changed = (each.name for each in resources if state.client_versions.get(each.name))
             endpoints.resend(changed)
         state.sent(response.nonce, resources, removed)
         return response

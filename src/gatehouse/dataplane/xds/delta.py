@@ -8,6 +8,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import struct_pb2
 from google.rpc import status_pb2
 
+from gatehouse.dataplane import features
 from gatehouse.dataplane.xds import protobuf_wire
 from gatehouse.dataplane.xds.ads_session import AdsSession, Request, Response
 from gatehouse.dataplane.xds.nacks import Nack
@@ -40,7 +41,7 @@ def node_info(node: base_pb2.Node) -> NodeInfo:
     )
 
 
-def refusal_of(status: status_pb2.Status) -> Nack:
+def nack_of(status: status_pb2.Status) -> Nack:
     """Parse the error of a NACK. A relay adds reasons by resource name."""
     reasons: dict[str, str] = {}
     by_name = struct_pb2.Struct()
@@ -50,12 +51,12 @@ def refusal_of(status: status_pb2.Status) -> Nack:
     return Nack(status.message or "the client gave no reason", reasons)
 
 
-def status_of(refusal: Nack) -> status_pb2.Status:
-    """Build the error of a NACK so that :func:`refusal_of` can parse it."""
-    status = status_pb2.Status(code=3, message=refusal.message)
-    if refusal.reasons:
+def status_of(nack: Nack) -> status_pb2.Status:
+    """Build the error of a NACK so that :func:`nack_of` can parse it."""
+    status = status_pb2.Status(code=3, message=nack.message)
+    if nack.reasons:
         reasons = struct_pb2.Struct()
-        reasons.update(refusal.reasons)
+        reasons.update(nack.reasons)
         status.details.add().Pack(reasons)
     return status
 
@@ -68,7 +69,7 @@ def read(message: discovery_pb2.DeltaDiscoveryRequest) -> Request:
         unsubscribe=tuple(message.resource_names_unsubscribe),
         versions=dict(message.initial_resource_versions),
         nonce=message.response_nonce,
-        refusal=refusal_of(message.error_detail) if message.HasField("error_detail") else None,
+        nack=nack_of(message.error_detail) if message.HasField("error_detail") else None,
     )
 
 
@@ -95,6 +96,8 @@ class DeltaStream:
 
     def receive(self, message: discovery_pb2.DeltaDiscoveryRequest) -> None:
         """Process a request."""
+        if features.RELAY in message.node.client_features:
+            self.conversation.names_rejections = True
         self.conversation.receive(read(message))
 
     def next(self) -> bytes | None:

@@ -58,7 +58,7 @@ def reasons_in(message: str, names: Collection[str]) -> dict[str, str]:
     return reasons
 
 
-def refused(resource: Resource, reason: str) -> RejectedResource:
+def rejected_resource(resource: Resource, reason: str) -> RejectedResource:
     """Build a rejected resource. Of a secret, only the part of the reason that cannot quote it is
     used."""
     if resource.secret or resource.type_url == SECRET:

@@ -10,7 +10,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.dataplane.xds import protobuf_wire
 from gatehouse.dataplane.xds.ads_session import AdsSession, Request, Response
-from gatehouse.dataplane.xds.delta import refusal_of
+from gatehouse.dataplane.xds.delta import nack_of
 from gatehouse.dataplane.xds.resources import Resource
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 from gatehouse.dataplane.xds.subscription import NON_WILDCARD
@@ -46,14 +46,14 @@ class SotwStream:
         if first and not names and type_url not in NON_WILDCARD:
             names = {WILDCARD}
         self._named[type_url] = names
-        refused = message.HasField("error_detail")
+        is_nack = message.HasField("error_detail")
         self.conversation.receive(
             Request(
                 type_url=type_url,
                 subscribe=tuple(sorted(names - before)),
                 unsubscribe=tuple(sorted(before - names)),
                 nonce="" if first else message.response_nonce,
-                refusal=refusal_of(message.error_detail) if refused else None,
+                nack=nack_of(message.error_detail) if is_nack else None,
             )
         )
 
@@ -89,7 +89,11 @@ class SotwStream:
             *self._confirmed.get(state.type_url, {}).values(),
             *self._last_sent.get(state.type_url, ()),
         )
-        had = {each.name: each for each in candidates if state.known.get(each.name) == each.version}
+        had = {
+            each.name: each
+            for each in candidates
+            if state.client_versions.get(each.name) == each.version
+        }
         self._confirmed[state.type_url], self._last_sent[state.type_url] = had, response.resources
         whole = had | {each.name: each for each in response.resources}
         return {name: each for name, each in whole.items() if name not in response.removed}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 
 import msgspec
 
-from gatehouse.dataplane.xds.nacks import Nack, RejectedResource, reasons_in, refused
+from gatehouse.dataplane.xds.nacks import Nack, RejectedResource, reasons_in, rejected_resource
 from gatehouse.dataplane.xds.resources import ENDPOINTS, ROUTES, SECRET, VIRTUAL_HOST, Resource
 from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 
@@ -41,13 +41,14 @@ class InFlight(msgspec.Struct, frozen=True):
 class Subscription:
     """State of one type on one stream."""
 
-    def __init__(self, type_url: str) -> None:
-        self.type_url = type_url
+    def __init__(self, type_url: str, *, one_by_one: bool = False) -> None:
+        """``one_by_one``: send each resource in a response of its own."""
+        self.type_url, self._one_by_one = type_url, one_by_one
         self.wildcard = False
         self.names: set[str] = set()
-        self.known: dict[str, str] = {}
+        self.client_versions: dict[str, str] = {}
         """Versions that the client has, by name."""
-        self.refused: dict[str, RejectedResource] = {}
+        self.rejected: dict[str, RejectedResource] = {}
         self.in_flight: InFlight | None = None
         self.sent_once = False
         """True once a response was sent."""
@@ -90,7 +91,7 @@ class Subscription:
         requested = dict.fromkeys(names)
         if self._fresh:
             self.wildcard = not requested and self.type_url not in NON_WILDCARD
-            self.known.update(versions)
+            self.client_versions.update(versions)
             self.mark(versions)
         if WILDCARD in requested:
             del requested[WILDCARD]
@@ -108,7 +109,7 @@ class Subscription:
         for name in names:
             if name == WILDCARD:
                 self.wildcard = False
-                lost = self.known.keys() - self.names
+                lost = self.client_versions.keys() - self.names
             else:
                 self.names.discard(name)
                 lost = {name}
@@ -125,8 +126,8 @@ class Subscription:
                 self.mark((name,))
 
     def _reset(self, name: str) -> None:
-        self.known.pop(name, None)
-        self.refused.pop(name, None)
+        self.client_versions.pop(name, None)
+        self.rejected.pop(name, None)
         self._removals.pop(name, None)
         self._expecting.discard(name)
 
@@ -153,7 +154,7 @@ class Subscription:
             resource = lookup(name) if self.matches(name) else None
             if resource is not None and self._needs_update(resource):
                 size += len(resource.body)
-                if resources and size > RESPONSE_BYTES:
+                if resources and (self._one_by_one or size > RESPONSE_BYTES):
                     break
                 resources.append(resource)
             elif resource is None and self._needs_not_found(name, publication):
@@ -164,24 +165,24 @@ class Subscription:
     def _needs_update(self, resource: Resource) -> bool:
         name = resource.name
         self._removals.pop(name, None)
-        refused = self.refused.get(name)
-        if self.known.get(name) == resource.version:
-            self.refused.pop(name, None)
+        rejection = self.rejected.get(name)
+        if self.client_versions.get(name) == resource.version:
+            self.rejected.pop(name, None)
             return False
-        return refused is None or refused.resource.version != resource.version
+        return rejection is None or rejection.resource.version != resource.version
 
     def _needs_not_found(self, name: str, publication: SnapshotCache) -> bool:
         """Return whether the client must be informed now that the resource does not exist.
 
         A resource that the client has is removed later, when nothing uses it.
         """
-        self.refused.pop(name, None)
+        self.rejected.pop(name, None)
         if not self.matches(name):
             self._reset(name)
             return False
         if not publication.is_absent(self.type_url, name):
             return False
-        version = self.known.get(name)
+        version = self.client_versions.get(name)
         if version:
             self._removals[name] = None
         return version is None and name in self.names
@@ -198,7 +199,7 @@ class Subscription:
             self._removals.pop(name, None)
         self.sent_once = True
 
-    def on_response(self, nonce: str, refusal: Nack | None) -> Set[str]:
+    def on_response(self, nonce: str, nack: Nack | None) -> Set[str]:
         """Process an ACK or NACK and return the accepted names.
 
         An answer to a response that is not in flight is ignored.
@@ -209,19 +210,19 @@ class Subscription:
         self.in_flight = None
         expecting, self._expecting = self._expecting, set()
         names = [each.name for each in response.resources]
-        named = refusal.reasons.keys() & set(names) if refusal else set()
+        named = nack.reasons.keys() & set(names) if nack else set()
         # Without a reason by name, it is unknown whether the rest was applied.
-        certain = refusal is None or bool(named)
-        bad = {} if refusal is None else _reasons_by_name(names, refusal)
+        certain = nack is None or bool(named)
+        bad = {} if nack is None else _reasons_by_name(names, nack)
         for each in response.resources:
             if each.name not in expecting:
                 # It was marked again since it was sent; the next response decides.
                 continue
             if each.name in bad:
-                self.refused[each.name] = refused(each, bad[each.name])
+                self.rejected[each.name] = rejected_resource(each, bad[each.name])
             elif certain:
-                self.known[each.name] = each.version
-                self.refused.pop(each.name, None)
+                self.client_versions[each.name] = each.version
+                self.rejected.pop(each.name, None)
         if certain or not names:
             self._set_absent(expecting.intersection(response.removed))
         else:
@@ -232,9 +233,9 @@ class Subscription:
     def _set_absent(self, names: Iterable[str]) -> None:
         """Record that the client has none of these and was informed of that."""
         for name in names:
-            self.known.pop(name, None)
+            self.client_versions.pop(name, None)
             if name in self.names:
-                self.known[name] = ABSENT
+                self.client_versions[name] = ABSENT
 
     def _retry(self, names: list[str], bad: Mapping[str, str]) -> None:
         """Send the rest of a rejected response again: it may have been applied or not.
@@ -248,10 +249,10 @@ class Subscription:
         self._bisect_queue.extendleft((tuple(names[half:]), tuple(names[:half])))
 
 
-def _reasons_by_name(names: list[str], refusal: Nack) -> Mapping[str, str]:
+def _reasons_by_name(names: list[str], nack: Nack) -> Mapping[str, str]:
     """Return the reasons by name for resources that are certainly rejected."""
-    if reasons := {name: refusal.reasons[name] for name in names if name in refusal.reasons}:
+    if reasons := {name: nack.reasons[name] for name in names if name in nack.reasons}:
         return reasons
     if len(names) == 1:
-        return {names[0]: refusal.message}
-    return reasons_in(refusal.message, names)
+        return {names[0]: nack.message}
+    return reasons_in(nack.message, names)

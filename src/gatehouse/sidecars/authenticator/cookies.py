@@ -28,7 +28,7 @@ def parse(header: str) -> dict[str, str]:
     return cookies
 
 
-def others(header: str, name: str) -> str:
+def without_session(header: str, name: str) -> str:
     """Return a request's cookies without those of the session ``name`` and without invalid
     bytes."""
     header = header.encode("utf-8", "surrogateescape").decode("utf-8", "ignore")

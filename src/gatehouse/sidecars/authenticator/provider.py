@@ -29,7 +29,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=10.0, connect=5.0)
 _Value = TypeVar("_Value")
 
 
-class UnavailableError(Exception):
+class ProviderUnavailableError(Exception):
     """The provider is unreachable or its response is invalid. The message contains the reason."""
 
 
@@ -44,7 +44,7 @@ class Metadata(msgspec.Struct, frozen=True):
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
 
 
-class Tokens(msgspec.Struct, frozen=True):
+class TokenResponse(msgspec.Struct, frozen=True):
     """Token response (RFC 6749, section 5.1)."""
 
     id_token: str = ""
@@ -52,7 +52,7 @@ class Tokens(msgspec.Struct, frozen=True):
     expires_in: float = 0.0
 
 
-class Fetched(Generic[_Value]):
+class CachedValue(Generic[_Value]):
     """A value that is fetched on demand and cached."""
 
     def __init__(
@@ -70,17 +70,19 @@ class Fetched(Generic[_Value]):
         self._error = ""
 
     async def get(self) -> _Value:
-        """Return the value; a stale one if it cannot be fetched. Raises UnavailableError if there
-        is none."""
+        """Return the value; a stale one if it cannot be fetched.
+
+        Raises ProviderUnavailableError if there is none.
+        """
         async with self._lock:
             if self._value is None or self._clock() >= self._until:
                 await self._refetch()
             if self._value is None:
-                raise UnavailableError(self._error)
+                raise ProviderUnavailableError(self._error)
             return self._value
 
     async def newer(self, old: _Value) -> _Value:
-        """Return a value fetched after ``old``. Raises UnavailableError."""
+        """Return a value fetched after ``old``. Raises ProviderUnavailableError."""
         if self._value is old:
             self._until = 0.0
         return await self.get()
@@ -90,7 +92,7 @@ class Fetched(Generic[_Value]):
             return
         try:
             self._value = await self._fetch()
-        except UnavailableError as error:
+        except ProviderUnavailableError as error:
             self._error = str(error)
             self._pause = min(max(2 * self._pause, PAUSE_FIRST), PAUSE_MAX)
             self._retry_at = self._clock() + self._pause
@@ -109,18 +111,18 @@ class Provider:
         self._secret = secret
         self._trust = trust
         self._http = http
-        self._metadata = Fetched(self._fetch_metadata)
-        self._keys = Fetched(self._fetch_keys)
+        self._metadata = CachedValue(self._fetch_metadata)
+        self._keys = CachedValue(self._fetch_keys)
 
     async def metadata(self) -> Metadata:
-        """Return the provider's metadata. Raises UnavailableError."""
+        """Return the provider's metadata. Raises ProviderUnavailableError."""
         return await self._metadata.get()
 
-    async def tokens(self, **form: str) -> Tokens:
+    async def tokens(self, **form: str) -> TokenResponse:
         """Request tokens for a code or a refresh token.
 
-        Raises DeniedError if the provider rejects the request, UnavailableError if it does not
-        respond.
+        Raises DeniedError if the provider rejects the request, and ProviderUnavailableError if it
+        does not respond.
         """
         metadata = await self.metadata()
         party, headers = self._party, {"Accept": "application/json"}
@@ -132,12 +134,12 @@ class Provider:
         status, body = await self._request("POST", metadata.token_endpoint, headers, form)
         if status in (400, 401, 403):
             raise DeniedError(f"token request rejected by the provider: {_excerpt(body)}")
-        return _decoded(status, body, Tokens, metadata.token_endpoint)
+        return _decoded(status, body, TokenResponse, metadata.token_endpoint)
 
     async def verified(self, token: str, nonce: str | None) -> Mapping[str, Any]:
         """Return the claims of a valid ID token. ``nonce`` None: a nonce is not required.
 
-        Raises DeniedError, UnavailableError.
+        Raises DeniedError, ProviderUnavailableError.
         """
         keys = await self._keys.get()
         try:
@@ -152,18 +154,18 @@ class Provider:
         url = self._party.metadata_url
         metadata = _decoded(*await self._request("GET", url), Metadata, url)
         if metadata.issuer != self._party.issuer:
-            raise UnavailableError(f"{url}: the issuer is {metadata.issuer!r}")
+            raise ProviderUnavailableError(f"{url}: the issuer is {metadata.issuer!r}")
         endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
         for endpoint in endpoints:
             if not endpoint.startswith("https://"):
-                raise UnavailableError(f"{url}: {endpoint!r} must be an https URL")
+                raise ProviderUnavailableError(f"{url}: {endpoint!r} must be an https URL")
         return metadata
 
     async def _fetch_keys(self) -> list[Mapping[str, Any]]:
         url = (await self.metadata()).jwks_uri
         keys = _decoded(*await self._request("GET", url), dict[str, Any], url).get("keys")
         if not isinstance(keys, list):
-            raise UnavailableError(f"{url}: invalid JSON Web Key Set")
+            raise ProviderUnavailableError(f"{url}: invalid JSON Web Key Set")
         return [key for key in keys if isinstance(key, dict)]
 
     async def _request(
@@ -182,12 +184,12 @@ class Provider:
                 async for chunk in response.content.iter_chunked(1 << 16):
                     body += chunk
                     if len(body) > MAX_RESPONSE_BYTES:
-                        raise UnavailableError(
+                        raise ProviderUnavailableError(
                             f"{url}: response is larger than {MAX_RESPONSE_BYTES} bytes"
                         )
                 return response.status, body
         except (TimeoutError, aiohttp.ClientError, ValueError, OSError) as error:
-            raise UnavailableError(f"{url}: {_reason(error)}") from error
+            raise ProviderUnavailableError(f"{url}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
@@ -203,11 +205,11 @@ def _reason(error: Exception) -> str:
 
 def _decoded(status: int, body: bytes, kind: type[_Value], url: str) -> _Value:
     if status != 200:
-        raise UnavailableError(f"{url}: unexpected status {status}")
+        raise ProviderUnavailableError(f"{url}: unexpected status {status}")
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
-        raise UnavailableError(f"{url}: {error}") from error
+        raise ProviderUnavailableError(f"{url}: {error}") from error
 
 
 def _excerpt(body: bytes) -> str:

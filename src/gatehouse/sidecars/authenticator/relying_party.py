@@ -14,7 +14,7 @@ from aiohttp import web
 from gatehouse.sidecars.authenticator import claims, cookies, sessions, urls
 from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.authenticator.id_tokens import DeniedError
-from gatehouse.sidecars.authenticator.provider import Provider, UnavailableError
+from gatehouse.sidecars.authenticator.provider import Provider, ProviderUnavailableError
 from gatehouse.sidecars.authenticator.request import AuthRequest
 from gatehouse.sidecars.authenticator.sessions import Login, Session, SessionCodec
 from gatehouse.sidecars.base.failure_log import FailureLog
@@ -70,7 +70,7 @@ class RelyingParty:
         }
         for number, name in enumerate(self.party.told):
             headers[f"X-Claim-{number}"] = claims.claim_text(outcome.session.claims.get(name))
-        headers["X-Cookie"] = cookies.others(request.cookie, self.party.cookie)
+        headers["X-Cookie"] = cookies.without_session(request.cookie, self.party.cookie)
         return web.Response(headers={name: value for name, value in headers.items() if value})
 
     async def admit(self, request: AuthRequest) -> web.Response:
@@ -83,7 +83,7 @@ class RelyingParty:
             return await self.login(request)
         if isinstance(outcome, int):
             return _plain(outcome, "Access denied.")
-        headers = {"cookie": cookies.others(request.cookie, self.party.cookie)}
+        headers = {"cookie": cookies.without_session(request.cookie, self.party.cookie)}
         for header, name in zip(self.party.headers, self.party.told, strict=True):
             headers[header] = claims.claim_text(outcome.session.claims.get(name))
         present = {name: value for name, value in headers.items() if value}
@@ -103,7 +103,7 @@ class RelyingParty:
             try:
                 session = await self._refresh(session)
                 cookies_to_set = self._cookies(session, request)
-            except (DeniedError, UnavailableError, cookies.TooLongError) as error:
+            except (DeniedError, ProviderUnavailableError, cookies.TooLongError) as error:
                 self._failed(f"session refresh failed: {error}")
                 return 401
         if not claims.authorized(self.party, session.claims):
@@ -116,7 +116,7 @@ class RelyingParty:
             return _plain(401, "Login required.")
         try:
             metadata = await self._provider.metadata()
-        except UnavailableError as error:
+        except ProviderUnavailableError as error:
             return self._unavailable(error)
         state, nonce = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
         verifier = secrets.token_urlsafe(48) if self.party.pkce else ""
@@ -147,7 +147,7 @@ class RelyingParty:
         try:
             session = await self._begin(request, login)
             return _redirect(login.target, [*self._cookies(session, request), expired_cookie])
-        except UnavailableError as error:
+        except ProviderUnavailableError as error:
             return self._unavailable(error)
         except DeniedError as error:
             self._failed(f"login denied: {error}")
@@ -163,7 +163,7 @@ class RelyingParty:
         after = urls.absolute(request.origin, self.party.after_logout)
         try:
             url = (await self._provider.metadata()).end_session_endpoint
-        except UnavailableError as error:
+        except ProviderUnavailableError as error:
             self._failed(str(error))
             url = ""
         if not url:
@@ -240,7 +240,7 @@ class RelyingParty:
         form = {"grant_type": "refresh_token", "refresh_token": session.refresh}
         try:
             tokens = await self._provider.tokens(**form)
-        except UnavailableError:
+        except ProviderUnavailableError:
             # The next request retries. A denial is cached, because it would be repeated.
             self._refreshed.pop(_key(session), None)
             raise
@@ -296,7 +296,7 @@ class RelyingParty:
     def _failed(self, reason: str) -> None:
         self._failures.record(f"authenticator: filter {self.party.filter}", reason)
 
-    def _unavailable(self, error: UnavailableError) -> web.Response:
+    def _unavailable(self, error: ProviderUnavailableError) -> web.Response:
         self._failed(f"the provider is not available: {error}")
         return _plain(503, "Login is currently not available.")
 

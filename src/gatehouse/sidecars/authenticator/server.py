@@ -23,7 +23,7 @@ from gatehouse.sidecars.authenticator.relying_party import RelyingParty
 from gatehouse.sidecars.authenticator.request import AuthRequest
 from gatehouse.sidecars.authenticator.sessions import SessionCodec
 from gatehouse.sidecars.base.failure_log import FailureLog
-from gatehouse.sidecars.base.service import RefusedError
+from gatehouse.sidecars.base.service import InvalidConfigError
 
 BACKLOG = 4096
 """Length of the accept queue. If it is full, NGINX's connection fails at once."""
@@ -77,7 +77,7 @@ class AuthServer:
     async def serve(self, configurations: Sequence[Path]) -> None:
         """Serve the parties of ``configurations``, and remove others after the linger time.
 
-        All or nothing: raises RefusedError without adding any party.
+        All or nothing: raises InvalidConfigError without adding any party.
         """
         loaded = await asyncio.to_thread(_load, configurations)
         desired = {each.party.name for each in loaded}
@@ -173,7 +173,7 @@ class AuthServer:
 
 
 def _load(configurations: Sequence[Path]) -> list[_LoadedParty | _LoadedRealm]:
-    """Load parties and realms with the content of their files. Raises RefusedError."""
+    """Load parties and realms with the content of their files. Raises InvalidConfigError."""
     loaded: dict[str, _LoadedParty | _LoadedRealm] = {}
     # Parties share contexts, because loading all system CA certificates takes milliseconds.
     contexts: dict[tuple[Path, str], ssl.SSLContext] = {}
@@ -182,7 +182,7 @@ def _load(configurations: Sequence[Path]) -> list[_LoadedParty | _LoadedRealm]:
             parties = config.read(configuration)
             realms = config.realms(configuration)
         except (OSError, msgspec.MsgspecError) as error:
-            raise RefusedError(f"{config.FILE}: {error}") from error
+            raise InvalidConfigError(f"{config.FILE}: {error}") from error
         for realm in realms:
             loaded[realm.name] = _realm(configuration, realm)
         for party in parties:
@@ -194,7 +194,9 @@ def _realm(configuration: Path, realm: Realm) -> _LoadedRealm:
     try:
         users = password_hashes.users((configuration / realm.users).read_bytes())
     except OSError as error:
-        raise RefusedError(f"filter {realm.filter}: {realm.users}: {error.strerror}") from error
+        raise InvalidConfigError(
+            f"filter {realm.filter}: {realm.users}: {error.strerror}"
+        ) from error
     return _LoadedRealm(realm, users)
 
 
@@ -217,7 +219,7 @@ def _party(
                 re2.compile(pattern)
     except (OSError, re2.error) as error:
         problem = getattr(error, "strerror", None) or error
-        raise RefusedError(f"filter {party.filter}: {where}: {problem}") from error
+        raise InvalidConfigError(f"filter {party.filter}: {where}: {problem}") from error
     return _LoadedParty(
         party, SessionCodec(party, secret), secret.decode(errors="replace"), contexts[key]
     )

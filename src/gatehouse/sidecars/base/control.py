@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.sidecars.base.service import RefusedError, Service
+from gatehouse.sidecars.base.service import InvalidConfigError, Service
 
 SOCKET = "control.sock"
 
@@ -20,13 +20,13 @@ MAX_LINE_BYTES = 1 << 24
 """Maximum size of a request in bytes, enough for 100,000 configurations."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class ControlRequest(msgspec.Struct, frozen=True):
     """Request to serve exactly these configurations."""
 
     serve: tuple[str, ...]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ControlResponse(msgspec.Struct, frozen=True):
     """Response to a request. An empty ``error`` means success."""
 
     error: str = ""
@@ -49,25 +49,25 @@ async def listen(directory: Path, service: Service) -> asyncio.Server:
     return await asyncio.start_unix_server(answer, path, limit=MAX_LINE_BYTES)
 
 
-async def _handle(line: bytes, service: Service) -> Answer:
+async def _handle(line: bytes, service: Service) -> ControlResponse:
     try:
-        request = msgspec.json.decode(line, type=Request)
+        request = msgspec.json.decode(line, type=ControlRequest)
         await service.serve([Path(each) for each in request.serve])
-    except (RefusedError, msgspec.MsgspecError) as error:
-        return Answer(str(error))
-    return Answer()
+    except (InvalidConfigError, msgspec.MsgspecError) as error:
+        return ControlResponse(str(error))
+    return ControlResponse()
 
 
-async def ask(directory: Path, configurations: Sequence[Path]) -> str:
+async def send_request(directory: Path, configurations: Sequence[Path]) -> str:
     """Send the sidecar its configurations. Return the error message, empty on success.
 
     Raises OSError or EOFError if the sidecar is not running or exits.
     """
     reader, writer = await asyncio.open_unix_connection(directory / SOCKET)
     try:
-        request = Request(tuple(str(each) for each in configurations))
+        request = ControlRequest(tuple(str(each) for each in configurations))
         writer.write(msgspec.json.encode(request) + b"\n")
-        return msgspec.json.decode(await reader.readuntil(b"\n"), type=Answer).error
+        return msgspec.json.decode(await reader.readuntil(b"\n"), type=ControlResponse).error
     finally:
         writer.close()
 

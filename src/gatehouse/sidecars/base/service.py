@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 
-class RefusedError(Exception):
+class InvalidConfigError(Exception):
     """An invalid configuration. The message names the field and the problem."""
 
 
@@ -21,7 +21,7 @@ class Service(Protocol):
     async def serve(self, configurations: Sequence[Path]) -> None:
         """Serve these configurations, and stop serving others after the linger time.
 
-        All or nothing: raises RefusedError without applying any new configuration.
+        All or nothing: raises InvalidConfigError without applying any new configuration.
         """
 
     async def housekeeping(self) -> None:

@@ -14,8 +14,8 @@ from gatehouse.sidecars.reviewer import impersonation, reviews, tokens
 from gatehouse.sidecars.reviewer.cache import CacheTTLs, TTLCache
 from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
 from gatehouse.sidecars.reviewer.impersonation import Permission
-from gatehouse.sidecars.reviewer.metrics import Kind, Measuring
-from gatehouse.sidecars.reviewer.review_client import UnavailableError, Upstream
+from gatehouse.sidecars.reviewer.metrics import Kind, ReviewMetrics
+from gatehouse.sidecars.reviewer.review_client import ReviewClient
 from gatehouse.sidecars.reviewer.reviews import Verdict
 from gatehouse.sidecars.reviewer.user_headers import User
 
@@ -29,20 +29,20 @@ _Answer = tuple[Verdict, float]
 class CachingReviewer:
     """Answers requests with as few reviews as possible."""
 
-    def __init__(self, upstream: Upstream, limiter: ClusterLimiter) -> None:
+    def __init__(self, upstream: ReviewClient, limiter: ClusterLimiter) -> None:
         self.caches = {
             "tokens": TTLCache(),
             # Separate, so that invalid tokens evict only each other.
             "refused": TTLCache(),
             "access": TTLCache(),
         }
-        self.measuring = Measuring(self.caches, lambda: limiter.active, lambda: upstream.retries)
+        self.metrics = ReviewMetrics(self.caches, lambda: limiter.active, lambda: upstream.retries)
         self._upstream, self._limiter = upstream, limiter
         self._key = os.urandom(32)
         self._flights: dict[bytes, asyncio.Task[tuple[Verdict, float]]] = {}
 
     async def token(self, cluster: str, token: str, keep: CacheTTLs) -> _Answer:
-        """Return the user of a token. Raises UnavailableError or BusyError."""
+        """Return the user of a token. Raises ReviewUnavailableError or BusyError."""
         caches = self.caches["tokens"], self.caches["refused"]
         key = self._digest("token", cluster, token)
 
@@ -61,7 +61,7 @@ class CachingReviewer:
     ) -> _Answer:
         """Return whether a client may impersonate a user, which requires all permissions.
 
-        Raises UnavailableError, BusyError, or MalformedError for too many permissions.
+        Raises ReviewUnavailableError, BusyError, or MalformedHeaderError for too many permissions.
         """
         first, *others = impersonation.permissions(target)
         # Most denied clients lack every permission, so the first review alone decides.
@@ -115,7 +115,7 @@ class CachingReviewer:
         """Return a verdict from the caches of granted and denied verdicts, or from a review."""
         for cache in caches:
             if cached := cache.get(key, keep):
-                self.measuring.hit(cluster, kind)
+                self.metrics.hit(cluster, kind)
                 return cached
         flight = self._flights.get(key)
         if flight is None:
@@ -144,7 +144,7 @@ class CachingReviewer:
             outcome = "busy"
             raise
         finally:
-            self.measuring.reviewed(cluster, kind, outcome, time.monotonic() - begun)
+            self.metrics.reviewed(cluster, kind, outcome, time.monotonic() - begun)
         return verdict, started
 
     def _digest(self, *parts: object) -> bytes:
@@ -152,6 +152,3 @@ class CachingReviewer:
         return hashlib.blake2b(
             msgspec.msgpack.encode(parts), key=self._key, digest_size=32
         ).digest()
-
-
-__all__ = ["CachingReviewer", "BusyError", "UnavailableError"]

@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from gatehouse.sidecars.reviewer.user_headers import MalformedError, User
+from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError, User
 
 MAX_PERMISSIONS = 1000
 """Maximum number of permissions per request; each requires a review."""
@@ -34,7 +34,7 @@ class Permission(msgspec.Struct, frozen=True):
 def permissions(target: User) -> list[Permission]:
     """Return the distinct permissions needed to impersonate ``target``, as Kubernetes' filter does.
 
-    Raises MalformedError for too many.
+    Raises MalformedHeaderError for too many.
     """
     needed = [_of_name(target.name)]
     needed += [Permission("groups", group) for group in target.groups]
@@ -47,7 +47,7 @@ def permissions(target: User) -> list[Permission]:
         needed += [Permission("userextras", each, api_group, subresource=name) for each in values]
     distinct = list(dict.fromkeys(needed))
     if len(distinct) > MAX_PERMISSIONS:
-        raise MalformedError(
+        raise MalformedHeaderError(
             f"{len(distinct)} permissions needed, the maximum is {MAX_PERMISSIONS}"
         )
     return distinct

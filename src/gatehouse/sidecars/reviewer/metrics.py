@@ -20,7 +20,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 _NAME = "gatehouse_reviewer"
 
 
-class Measuring:
+class ReviewMetrics:
     """Counts reviews, and exports the state of the caches and queues."""
 
     def __init__(

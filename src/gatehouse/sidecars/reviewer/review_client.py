@@ -24,7 +24,7 @@ MAX_RESPONSE_BYTES = 1 << 20
 _Answer = TypeVar("_Answer")
 
 
-class UnavailableError(Exception):
+class ReviewUnavailableError(Exception):
     """No server returned a review. The message contains the last error."""
 
 
@@ -36,7 +36,7 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
-class Upstream:
+class ReviewClient:
     """Client of all clusters behind one socket. Create it in a running loop, and close it."""
 
     def __init__(self, socket: Path, attempt_seconds: float = ATTEMPT_SECONDS) -> None:
@@ -53,7 +53,7 @@ class Upstream:
     ) -> _Answer:
         """Send a review and parse the response with ``read``.
 
-        Raises UnavailableError. ``read`` may raise InvalidReviewError, which is retried.
+        Raises ReviewUnavailableError. ``read`` may raise InvalidReviewError, which is retried.
         """
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -67,7 +67,7 @@ class Upstream:
                 OSError,
             ) as e:
                 if attempt == ATTEMPTS:
-                    raise UnavailableError(f"{cluster}: {self._reason(e)}") from e
+                    raise ReviewUnavailableError(f"{cluster}: {self._reason(e)}") from e
             self.retries += 1
             await asyncio.sleep(PAUSE_SECONDS)
         raise AssertionError("the last attempt returns or raises")
@@ -96,7 +96,7 @@ class Upstream:
         if response.status == 429 or response.status >= 500:
             raise _RetryableError(problem)
         # Another attempt would fail too: the gateway is not authorized, or the API does not exist.
-        raise UnavailableError(f"{cluster}: {problem}")
+        raise ReviewUnavailableError(f"{cluster}: {problem}")
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):

@@ -12,14 +12,14 @@ from pathlib import Path
 from aiohttp import web
 
 from gatehouse.sidecars.base.failure_log import FailureLog
-from gatehouse.sidecars.base.service import RefusedError
+from gatehouse.sidecars.base.service import InvalidConfigError
 from gatehouse.sidecars.reviewer import config, metrics, tokens, user_headers
 from gatehouse.sidecars.reviewer.cache import CacheTTLs
 from gatehouse.sidecars.reviewer.caching_reviewer import CachingReviewer
 from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
-from gatehouse.sidecars.reviewer.review_client import UnavailableError, Upstream
+from gatehouse.sidecars.reviewer.review_client import ReviewClient, ReviewUnavailableError
 from gatehouse.sidecars.reviewer.reviews import Verdict
-from gatehouse.sidecars.reviewer.user_headers import MalformedError
+from gatehouse.sidecars.reviewer.user_headers import MalformedHeaderError
 
 BACKLOG = 4096
 """Length of the accept queue. If it is full, Envoy's connection fails at once."""
@@ -51,7 +51,7 @@ _SILENT = logging.getLogger(f"{__name__}.http")
 _SILENT.disabled = True
 
 
-class Serving:
+class ReviewServer:
     """Serves requests on one socket in ``directory`` and sends reviews to another one there."""
 
     def __init__(self, directory: Path, linger: float, failures: FailureLog) -> None:
@@ -62,7 +62,7 @@ class Serving:
         self._linger = linger
         self._failures = failures
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._upstream: Upstream | None = None
+        self._upstream: ReviewClient | None = None
         self._reviewer: CachingReviewer | None = None
         self._runner: web.ServerRunner | None = None
         self._inode = 0
@@ -72,14 +72,14 @@ class Serving:
     async def serve(self, configurations: Sequence[Path]) -> None:
         """Serve while there is any configuration. Only Envoy needs its content.
 
-        Raises RefusedError.
+        Raises InvalidConfigError.
         """
         if configurations:
             self._cancel_idle()
             try:
                 await self._listen()
             except OSError as error:
-                raise RefusedError(f"{self._socket}: {error.strerror or error}") from error
+                raise InvalidConfigError(f"{self._socket}: {error.strerror or error}") from error
             self.idle.clear()
         elif self._runner is None:
             self.idle.set()
@@ -128,7 +128,7 @@ class Serving:
     async def _listen(self) -> None:
         if self._runner is not None:
             return
-        self._upstream = Upstream(self._directory / config.UPSTREAM)
+        self._upstream = ReviewClient(self._directory / config.UPSTREAM)
         self._reviewer = CachingReviewer(self._upstream, ClusterLimiter())
         server = web.Server(
             self._handle, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS,
@@ -177,10 +177,10 @@ class Serving:
                     return _response(verdict, 403, remaining)
                 case "GET /metrics":
                     headers = {"Content-Type": metrics.CONTENT_TYPE}
-                    return web.Response(body=self._reviewer.measuring.page(), headers=headers)
-        except MalformedError as error:
+                    return web.Response(body=self._reviewer.metrics.page(), headers=headers)
+        except MalformedHeaderError as error:
             return web.Response(status=400, text=str(error))
-        except (UnavailableError, BusyError) as error:
+        except (ReviewUnavailableError, BusyError) as error:
             return self._failed(request, str(error))
         except Exception as error:
             # Access is denied, and other requests are served. The exception's text may contain the
@@ -219,11 +219,12 @@ class Serving:
 def _about(request: web.BaseRequest) -> tuple[str, CacheTTLs]:
     """Return the cluster of a request and the TTLs of its verdicts.
 
-    Raises MalformedError.
+    Raises MalformedHeaderError.
     """
     headers = request.headers
     keep = CacheTTLs(
-        user_headers.seconds(headers, "x-good-for"), user_headers.seconds(headers, "x-bad-for")
+        user_headers.parse_seconds(headers, "x-good-for"),
+        user_headers.parse_seconds(headers, "x-bad-for"),
     )
     return user_headers.cluster(headers), keep
 

@@ -14,7 +14,7 @@ _ENCODED = re.compile(r"(?:[!-$&-+\-.-<>-~]|%[0-9A-Fa-f]{2})*")
 _CLUSTER = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 
-class MalformedError(Exception):
+class MalformedHeaderError(Exception):
     """An invalid request. The message names the header and the problem."""
 
 
@@ -31,14 +31,14 @@ class User(msgspec.Struct, frozen=True):
 def user(headers: Mapping[str, str], prefix: str) -> User:
     """Parse a user from the headers ``<prefix>user``, ``…uid``, ``…groups``, ``…extra``.
 
-    Raises MalformedError.
+    Raises MalformedHeaderError.
     """
-    name = decoded(headers.get(f"{prefix}user", ""), f"{prefix}user")
+    name = decode_value(headers.get(f"{prefix}user", ""), f"{prefix}user")
     if not name:
-        raise MalformedError(f"{prefix}user is missing")
+        raise MalformedHeaderError(f"{prefix}user is missing")
     return User(
         name,
-        decoded(headers.get(f"{prefix}uid", ""), f"{prefix}uid"),
+        decode_value(headers.get(f"{prefix}uid", ""), f"{prefix}uid"),
         _list(headers.get(f"{prefix}groups", ""), f"{prefix}groups"),
         _extra(headers.get(f"{prefix}extra", ""), f"{prefix}extra"),
     )
@@ -57,35 +57,35 @@ def to_headers(user: User) -> tuple[tuple[str, str], ...]:
 
 
 def cluster(headers: Mapping[str, str]) -> str:
-    """Return the cluster that a request is about. Raises MalformedError."""
+    """Return the cluster that a request is about. Raises MalformedHeaderError."""
     name = headers.get("x-cluster", "")
     if not _CLUSTER.fullmatch(name):
-        raise MalformedError(f"x-cluster: invalid cluster name {name!r}")
+        raise MalformedHeaderError(f"x-cluster: invalid cluster name {name!r}")
     return name
 
 
-def seconds(headers: Mapping[str, str], name: str) -> float:
-    """Return a duration in seconds. Raises MalformedError."""
+def parse_seconds(headers: Mapping[str, str], name: str) -> float:
+    """Return a duration in seconds. Raises MalformedHeaderError."""
     text = headers.get(name, "")
     if not re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", text, re.ASCII):
-        raise MalformedError(f"{name}: invalid number of seconds {text!r}")
+        raise MalformedHeaderError(f"{name}: invalid number of seconds {text!r}")
     return float(text)
 
 
-def decoded(text: str, where: str) -> str:
-    """Decode one value. Raises MalformedError."""
+def decode_value(text: str, where: str) -> str:
+    """Decode one value. Raises MalformedHeaderError."""
     if not _ENCODED.fullmatch(text):
-        raise MalformedError(f"{where}: {text!r} is not percent-encoded")
+        raise MalformedHeaderError(f"{where}: {text!r} is not percent-encoded")
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:
-        raise MalformedError(f"{where}: {text!r} is not valid UTF-8") from error
+        raise MalformedHeaderError(f"{where}: {text!r} is not valid UTF-8") from error
 
 
 def _list(text: str, where: str) -> tuple[str, ...]:
-    values = tuple(decoded(each, where) for each in text.split(",")) if text else ()
+    values = tuple(decode_value(each, where) for each in text.split(",")) if text else ()
     if "" in values:
-        raise MalformedError(f"{where}: one of {len(values)} values is empty")
+        raise MalformedHeaderError(f"{where}: one of {len(values)} values is empty")
     return values
 
 
@@ -94,8 +94,8 @@ def _extra(text: str, where: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     for each in text.split(",") if text else ():
         key, equals, value = each.partition("=")
         if not key or not equals:
-            raise MalformedError(f"{where}: {each!r} must be key=value")
-        pairs.append((decoded(key, where), decoded(value, where)))
+            raise MalformedHeaderError(f"{where}: {each!r} must be key=value")
+        pairs.append((decode_value(key, where), decode_value(value, where)))
     return grouped(pairs)
 
 

@@ -44,7 +44,7 @@ class Connector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """ALPN protocol offered in the handshake; empty for none."""
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         """Description for the log."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"connector: cluster {self.cluster}, endpoint {host}:{self.port}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gatehouse.sidecars.base.failure_log import FailureLog
-from gatehouse.sidecars.base.service import RefusedError
+from gatehouse.sidecars.base.service import InvalidConfigError
 from gatehouse.sidecars.tls_connector import config
 from gatehouse.sidecars.tls_connector.config import Connector
 from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, Target
@@ -46,7 +46,7 @@ class Listeners:
     async def serve(self, configurations: Sequence[Path]) -> None:
         """Listen on the sockets of ``configurations``, and close others after the linger time.
 
-        All or nothing: raises RefusedError without applying any change. If two configurations
+        All or nothing: raises InvalidConfigError without applying any change. If two configurations
         define the same socket, the last one is used.
         """
         desired = {
@@ -63,7 +63,7 @@ class Listeners:
         except OSError as error:
             for name in opened:
                 self._close(name)
-            raise RefusedError(f"{self._directory / name}: {error.strerror}") from error
+            raise InvalidConfigError(f"{self._directory / name}: {error.strerror}") from error
         for name, socket in self._sockets.items():
             if name in desired:
                 socket.target = desired[name]
@@ -136,7 +136,7 @@ def _targets(configuration: Path) -> list[Target]:
     try:
         connectors = config.read(configuration)
     except (OSError, msgspec.MsgspecError) as error:
-        raise RefusedError(f"{config.FILE}: {error}") from error
+        raise InvalidConfigError(f"{config.FILE}: {error}") from error
     # Endpoints of one cluster share a context, because loading CA certificates takes milliseconds.
     contexts: dict[tuple[str, str, str], ssl.SSLContext] = {}
     targets = []
@@ -163,7 +163,9 @@ def _context(configuration: Path, connector: Connector) -> ssl.SSLContext:
                 configuration / connector.certificate, configuration / connector.key
             )
     except OSError as error:
-        raise RefusedError(f"cluster {connector.cluster}: {path}: {error.strerror}") from error
+        raise InvalidConfigError(
+            f"cluster {connector.cluster}: {path}: {error.strerror}"
+        ) from error
     if connector.alpn:
         context.set_alpn_protocols([connector.alpn])
     return context

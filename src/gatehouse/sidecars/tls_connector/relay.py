@@ -72,7 +72,7 @@ class DownstreamConnection(asyncio.Protocol):
         except TimeoutError:
             self.fail(f"no connection within {CONNECT_SECONDS:g} s")
         except (OSError, UntrustedError) as error:
-            self.fail(reason(error))
+            self.fail(error_text(error))
         else:
             self._start_relaying()
 
@@ -92,7 +92,7 @@ class DownstreamConnection(asyncio.Protocol):
 
     def fail(self, why: str) -> None:
         """Log the reason and close both sides. NGINX responds with 502."""
-        self._failures.record(self._target.connector.shown, why)
+        self._failures.record(self._target.connector.description, why)
         self._upstream.close()
         self.transport.close()
 
@@ -235,7 +235,7 @@ class UpstreamConnection(asyncio.Protocol):
             # An end without close_notify counts as an end, as in NGINX.
             self._ended[1] = True
         except ssl.SSLError as error:
-            failure = reason(error)
+            failure = error_text(error)
         self._flush()
         self._received_data = self._received_data or bool(chunks)
         if chunks and not self._downstream.transport.is_closing():
@@ -260,7 +260,7 @@ class UpstreamConnection(asyncio.Protocol):
             while view:
                 view = view[self._tls.write(view) :]
         except ssl.SSLError as error:
-            self._downstream.fail(reason(error))
+            self._downstream.fail(error_text(error))
             return
         self._flush()
 
@@ -308,7 +308,7 @@ class UpstreamConnection(asyncio.Protocol):
         )
         if error is not None and self._proven and not self._received_data:
             # Typical for an endpoint that rejects the client certificate, if its alert is lost.
-            self._downstream.fail(f"connection lost before any response: {reason(error)}")
+            self._downstream.fail(f"connection lost before any response: {error_text(error)}")
         self._downstream.transport.close()
         self._downstream.check_end()
 
@@ -330,7 +330,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.abort()
 
 
-def reason(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the error message without the address, which the log entry contains already."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not trusted: {error.verify_message}"

@@ -1,17 +1,13 @@
-"""The node of a one-machine cluster: kubelet, kube-proxy and load balancer in one process.
+"""The node of a one-machine cluster: runs data planes and gives Services their addresses.
 
-Not a general container runtime.
+Not a container runtime: it runs no other Pods.
 
 - :mod:`~gatehouse.standalone.node.node`: watches objects and runs data planes, which use the
   address of their Service themselves; :mod:`~gatehouse.standalone.node.trust` decides which.
-- :mod:`~gatehouse.standalone.node.user_pods`: runs all other Pods whose image is in
-  :mod:`~gatehouse.standalone.node.images`, each in a network of
-  :mod:`~gatehouse.standalone.node.pod_networks`.
-- :mod:`~gatehouse.standalone.node.service_proxy`: forwards Service addresses to Pods.
+- :mod:`~gatehouse.standalone.node.not_run`: statuses of objects that it does not run.
 - :mod:`~gatehouse.standalone.node.load_balancer_ips`: addresses of Services of type LoadBalancer.
 - :mod:`~gatehouse.standalone.node.pods`: Pods of workloads, environments and statuses. No I/O.
 - :mod:`~gatehouse.standalone.node.runner`: keeps the process of one Pod running, with
-  :mod:`~gatehouse.standalone.node.volumes`, :mod:`~gatehouse.standalone.node.probes`,
-  :mod:`~gatehouse.standalone.node.lifecycle` hooks, their :mod:`~gatehouse.standalone.node.exec`
-  and the :mod:`~gatehouse.standalone.node.log_index`.
+  :mod:`~gatehouse.standalone.node.volumes`, :mod:`~gatehouse.standalone.node.probes` and the
+  :mod:`~gatehouse.standalone.node.log_index`.
 """

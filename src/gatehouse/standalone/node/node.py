@@ -17,16 +17,14 @@ from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
-from gatehouse.standalone.node import load_balancer_ips, pods, trust
-from gatehouse.standalone.node.images import Images
-from gatehouse.standalone.node.pod_networks import PodNetworks
+from gatehouse.standalone.node import load_balancer_ips, not_run, pods, trust
 from gatehouse.standalone.node.runner import Launch, PodRunner
-from gatehouse.standalone.node.service_proxy import ServiceProxy
-from gatehouse.standalone.node.user_pods import UserPods
 
 log = structlog.get_logger("gatehouse.node")
 
 Name = tuple[str, str]
+
+WORKLOADS = (resources.DEPLOYMENTS, resources.DAEMON_SETS, resources.JOBS)
 
 RETRY_SECONDS = 1.0
 """Delay in seconds before a failed pass is repeated."""
@@ -42,10 +40,6 @@ class Options(msgspec.Struct, frozen=True):
     nginx: str
     """Path of the NGINX binary for data planes."""
     name: str = "local"
-    images: Images = {}
-    """Images of users' Pods that this machine can run."""
-    pod_network: str = "10.244.0.0/16"
-    """CIDR of the addresses of users' Pods."""
 
 
 class Node:
@@ -59,11 +53,6 @@ class Node:
         self._runners: dict[Name, tuple[PodRunner, asyncio.Task[None]]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         """By the address that is free when the task is done."""
-        networks = PodNetworks(options.pod_network)
-        self._user_pods = UserPods(
-            client, options.name, options.directory, options.images, networks
-        )
-        self._service_proxy = ServiceProxy(networks)
         self._denied_reasons: dict[str, str] = {}
         """Why workloads are not run as data planes, by UID."""
         kinds = (
@@ -74,15 +63,13 @@ class Node:
             kind.kind: Informer(client, kind, on_changes=self._on_changes) for kind in kinds
         }
         # An installation may forbid its node to list these; then there are none.
-        for kind in (resources.DAEMON_SETS, resources.ENDPOINT_SLICES):
+        for kind in (resources.DAEMON_SETS, resources.JOBS):
             self._informers[kind.kind] = Informer(
                 client, kind, on_changes=self._on_changes, optional=True, max_forbidden=1
             )
 
     def _on_changes(self, _: Resource, __: Mapping[Name, Any]) -> None:
         self._wake_up.set()
-        self._user_pods.wake()
-        self._service_proxy.wake()
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Reconcile until cancelled."""
@@ -90,11 +77,6 @@ class Node:
             group.create_task(informer.run())
         for informer in self._informers.values():
             await informer.synced.wait()
-        group.create_task(self._user_pods.run(self._informers["Pod"].objects))
-        if self._options.images:
-            services = self._informers["Service"].objects
-            slices = self._informers[resources.ENDPOINT_SLICES.kind].objects
-            group.create_task(self._service_proxy.run(services, slices))
         log.info("ready", pool=str(self._pool), nginx=self._options.nginx)
         while True:
             await self._wake_up.wait()
@@ -110,15 +92,12 @@ class Node:
 
     def leave(self) -> None:
         """Stop supervising Pods; their processes keep running."""
-        self._user_pods.leave()
         for _, task in self._runners.values():
             task.cancel()
 
     async def end(self) -> None:
         """Terminate the processes of all Pods."""
         self.leave()
-        await self._service_proxy.close()
-        await self._user_pods.end()
         running = (runner.end() for runner, _ in self._runners.values())
         await asyncio.gather(*running, *self._ending.values())
 
@@ -132,6 +111,7 @@ class Node:
             await self._ensure_running(name, pod, address)
             await self._report(name, workload, address)
         await self._delete_strays(set(desired))
+        await self._report_not_run()
 
     async def _write_addresses(self, addresses: Mapping[Name, str]) -> None:
         for name, service in list(self._informers["Service"].objects.items()):
@@ -173,9 +153,7 @@ class Node:
         for kind in (resources.DEPLOYMENTS, resources.DAEMON_SETS):
             for name, workload in self._informers[kind.kind].objects.items():
                 metadata = workload["metadata"]
-                label, manager = pods.MANAGED_BY
-                managed = (metadata.get("labels") or {}).get(label) == manager
-                if not managed or metadata.get("deletionTimestamp"):
+                if not pods.is_managed(workload) or metadata.get("deletionTimestamp"):
                     continue
                 if reason := self._refusal(workload):
                     reasons[metadata["uid"]] = reason
@@ -292,23 +270,43 @@ class Node:
             status = pods.daemon_set_status(workload, runner.state.ready)
         else:
             resource = resources.DEPLOYMENTS
-            status = pods.deployment_status(workload, runner.state.ready, now)
+            ignored = not_run.ignored_fields(workload)
+            status = pods.deployment_status(workload, runner.state.ready, now, ignored)
         if workload.get("status") != status:
             await self._client.update_status(resource, {**workload, "status": status})
 
     async def _delete_strays(self, desired: set[Name]) -> None:
-        """Delete Pods of data planes that are not desired, such as those of an old template."""
+        """Delete Pods of data planes that are not desired, and deleted Pods of users."""
         for name, pod in list(self._informers["Pod"].objects.items()):
             is_data_plane = pods.has_service_address(pod)
+            # A Pod of a user that names this node stays until the node confirms its deletion.
+            is_stray = is_data_plane or "deletionTimestamp" in pod["metadata"]
             on_this_node = pod.get("spec", {}).get("nodeName") == self._options.name
             terminating = (pod.get("status") or {}).get("podIP", "") in self._ending
-            if not is_data_plane or not on_this_node or terminating or name in desired:
+            if not is_stray or not on_this_node or terminating or name in desired:
                 continue
             directory = pods.directory(self._options.directory, *name)
-            if directory.exists():
+            if is_data_plane and directory.exists():
                 # Started by an earlier node process; terminate it if it still runs.
                 await PodRunner(self._client, pod, "", directory, Launch(()), lambda: None).end()
             await self._delete(name)
+
+    async def _report_not_run(self) -> None:
+        """Write once to the status of each object that this node does not run why it does not."""
+        now = datetime.now(UTC)
+        for kind in (*WORKLOADS, resources.PODS):
+            for name, obj in list(self._informers[kind.kind].objects.items()):
+                message = self._denied_reasons.get(obj["metadata"]["uid"], "")
+                if not message and not_run.is_foreign(obj, self._options.name):
+                    message = not_run.MESSAGE
+                status = not_run.status(obj, message, now) if message else None
+                if status is None:
+                    continue
+                try:
+                    await self._client.update_status(kind, {**obj, "status": status})
+                except kube.ApiError as error:
+                    # For example changed or deleted meanwhile; a change triggers a pass.
+                    log.debug("status not written", name="/".join(name), error=str(error))
 
 
 async def run(options: Options, stop: asyncio.Event, leave: asyncio.Event) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,6 @@ MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
 SERVICE_ANNOTATION = "gatehouse.dev/service-name"
 """Annotation of a data plane's Pod: Service whose address the Pod uses itself."""
 
-IDENTITY = "uid"
-"""File in the directory of a user's Pod with the Pod's UID, for later node processes."""
-
 _FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 
@@ -30,8 +27,6 @@ class Condition(msgspec.Struct, frozen=True):
     """State of a Pod's process."""
 
     running: bool = False
-    started: bool = False
-    """Whether it runs and its startup probe, if any, has succeeded."""
     ready: bool = False
     restarts: int = 0
     reason: str = "ContainerCreating"
@@ -46,11 +41,15 @@ def service_of(deployment: Mapping[str, Any]) -> str:
     return str(annotations.get(SERVICE_ANNOTATION, ""))
 
 
+def is_managed(obj: Mapping[str, Any]) -> bool:
+    """Return whether an object has the label of objects managed by Gatehouse."""
+    return (obj["metadata"].get("labels") or {}).get(MANAGED_BY[0]) == MANAGED_BY[1]
+
+
 def has_service_address(pod: Mapping[str, Any]) -> bool:
     """Return whether a Pod is a data plane that uses the address of its Service."""
-    metadata = pod["metadata"]
-    managed = (metadata.get("labels") or {}).get(MANAGED_BY[0]) == MANAGED_BY[1]
-    return managed and bool((metadata.get("annotations") or {}).get(SERVICE_ANNOTATION))
+    annotations = pod["metadata"].get("annotations") or {}
+    return is_managed(pod) and bool(annotations.get(SERVICE_ANNOTATION))
 
 
 def pod_for(deployment: Mapping[str, Any], node: str) -> Object:
@@ -116,22 +115,9 @@ def environment(pod: Mapping[str, Any], address: str) -> dict[str, str]:
     variables: dict[str, str] = {}
     for entry in pod["spec"]["containers"][0].get("env") or ():
         path = _field_path(entry)
-        value = _field(pod, address, path) or "" if path else expand(entry.get("value"), variables)
+        value = _field(pod, address, path) if path else expand(entry.get("value"), variables)
         variables[entry["name"]] = value
     return variables
-
-
-def unsupported_environment(pod: Mapping[str, Any]) -> str:
-    """Return the first unsupported part of a container's environment; empty if there is none."""
-    container = pod["spec"]["containers"][0]
-    if container.get("envFrom"):
-        return "envFrom is not supported by this node"
-    for entry in container.get("env") or ():
-        path = _field_path(entry)
-        if entry.get("valueFrom") and (not path or _field(pod, "", path) is None):
-            source = f"field {path}" if path else next(iter(entry["valueFrom"]))
-            return f"env {entry['name']}: {source} is not supported by this node"
-    return ""
 
 
 def _field_path(entry: Mapping[str, Any]) -> str:
@@ -139,8 +125,8 @@ def _field_path(entry: Mapping[str, Any]) -> str:
     return str(found or "")
 
 
-def _field(pod: Mapping[str, Any], address: str, path: str) -> str | None:
-    """Return the value of a field of a Pod; None if the field is not supported."""
+def _field(pod: Mapping[str, Any], address: str, path: str) -> str:
+    """Return the value of a field of a Pod; empty if the field is not supported."""
     metadata = pod["metadata"]
     if match := _FIELD.fullmatch(path):
         return str((metadata.get(match[1]) or {}).get(match[2], ""))
@@ -153,7 +139,7 @@ def _field(pod: Mapping[str, Any], address: str, path: str) -> str | None:
         "status.podIP": address,
         "status.podIPs": address,
     }
-    return fields.get(path)
+    return str(fields.get(path, ""))
 
 
 def expand(value: str | None, known: Mapping[str, str]) -> str:
@@ -175,26 +161,17 @@ def relocate(value: str, mounts: Mapping[str, str]) -> str:
     return value
 
 
-def url(container: Mapping[str, Any], http_get: Mapping[str, Any], address: str) -> str:
-    """Return the URL of an ``httpGet``, whose port may be a container port name."""
-    number = port(container, http_get["port"])
-    scheme = str(http_get.get("scheme", "http")).lower()
-    return f"{scheme}://{http_get.get('host') or address}:{number}{http_get.get('path', '/')}"
-
-
-def port(container: Mapping[str, Any], name_or_number: int | str) -> int | str:
-    """Return the number of a port, which may be a container port name."""
-    numbers = {
-        container_port.get("name"): container_port["containerPort"]
-        for container_port in container.get("ports") or ()
-    }
-    number: int | str = numbers.get(name_or_number, name_or_number)
-    return number
-
-
 def grace(pod: Mapping[str, Any], default: float) -> float:
     """Return the termination grace period of a Pod in seconds."""
     return float(pod["spec"].get("terminationGracePeriodSeconds", default))
+
+
+def pre_stop_seconds(pod: Mapping[str, Any]) -> float:
+    """Return the seconds of ``lifecycle.preStop.sleep``; other hooks are not supported."""
+    found: Any = pod["spec"]["containers"][0].get("lifecycle")
+    for key in ("preStop", "sleep", "seconds"):
+        found = (found or {}).get(key)
+    return float(found or 0)
 
 
 def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: datetime) -> Object:
@@ -223,7 +200,7 @@ def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: date
                 "image": container["image"],
                 "imageID": "",
                 "ready": state.ready,
-                "started": state.started,
+                "started": state.running,
                 "restartCount": state.restarts,
                 "state": {"running": {"startedAt": state.since}}
                 if state.running
@@ -239,7 +216,6 @@ def known_condition(pod: Mapping[str, Any], now: datetime) -> Condition:
     running = (status.get("state") or {}).get("running") or {}
     return Condition(
         running=True,
-        started=bool(running and status.get("started")),
         ready=bool(running and status.get("ready")),
         restarts=restarts(pod),
         since=str(running.get("startedAt") or now.strftime("%Y-%m-%dT%H:%M:%SZ")),
@@ -258,18 +234,13 @@ def _container_status(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return status
 
 
-def unscheduled_status(pod: Mapping[str, Any], message: str, now: datetime) -> Object:
-    """Return the status of a Pod that this machine does not allow to run."""
-    status = pod.get("status") or {}
-    before = {c["type"]: c for c in status.get("conditions") or ()}
-    timestamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = _condition("PodScheduled", False, before.get("PodScheduled"), timestamp)
-    details = {"reason": "Unschedulable", "message": message}
-    return {**status, "phase": "Pending", "conditions": [condition | details]}
+def deployment_status(
+    deployment: Mapping[str, Any], ready: bool, now: datetime, ignored: Sequence[str] = ()
+) -> Object:
+    """Return the status of a Deployment of which this node runs one replica.
 
-
-def deployment_status(deployment: Mapping[str, Any], ready: bool, now: datetime) -> Object:
-    """Return the status of a Deployment of which this node runs one replica."""
+    ``ignored``: fields of its container that this node does not support.
+    """
     replicas = deployment["spec"].get("replicas", 1)
     running = min(replicas, 1)
     is_available = ready or replicas == 0
@@ -279,8 +250,10 @@ def deployment_status(deployment: Mapping[str, Any], ready: bool, now: datetime)
     available["reason"] = (
         "MinimumReplicasAvailable" if is_available else "MinimumReplicasUnavailable"
     )
-    if replicas > 1:
-        available["message"] = f"one machine runs only one of {replicas} replicas"
+    messages = [f"one machine runs only one of {replicas} replicas"] if replicas > 1 else []
+    messages += [f"{field}: not supported on one machine" for field in ignored]
+    if messages:
+        available["message"] = "; ".join(messages)
     return {
         "observedGeneration": deployment["metadata"].get("generation", 0),
         "replicas": running,

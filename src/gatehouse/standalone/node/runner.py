@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,7 @@ import structlog
 
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
-from gatehouse.standalone.node import lifecycle, log_index, pods, probes
+from gatehouse.standalone.node import log_index, pods, probes
 from gatehouse.standalone.node.volumes import VolumeError, Volumes
 
 log = structlog.get_logger("gatehouse.node")
@@ -51,11 +51,9 @@ class Launch(msgspec.Struct, frozen=True):
     """Command of a Pod's process."""
 
     argv: tuple[str, ...]
-    enter: tuple[str, ...] = ()
-    """Command prefix that enters its network."""
+    """``gatehouse`` as first word is the installation of the node itself."""
     env: dict[str, str] = {}
-    """Default environment, overridden by the container's. With a PATH, ``gatehouse`` is looked up
-    there, otherwise it is the installation of the node itself."""
+    """Default environment, overridden by the container's."""
     build: str = ""
     """Version of Gatehouse; a process of another is replaced. Empty for other programs."""
 
@@ -94,24 +92,29 @@ class PodRunner:
             group.create_task(self._refresh())
             group.create_task(log_index.index(self._directory / "log"))
 
-    async def end(self, grace: float | None = None) -> None:
-        """Terminate the process as its Pod specifies, and delete the Pod's directory.
+    async def end(self) -> None:
+        """Terminate the process as its Pod specifies, also one of an earlier node process.
 
-        ``grace``: grace period in seconds; None for that of the Pod.
+        Deletes the Pod's directory.
         """
         self._ending.set()
-        await clear(self._directory, await self._pre_stop(grace), self._process)
+        process = self._process or process_records.recorded(self._record)
+        if process is not None:
+            await self._terminate(process)
+        _remove(self._directory)
 
-    async def _pre_stop(self, grace: float | None) -> float:
-        """Run the preStop hook. Return the remaining grace period in seconds."""
-        total = pods.grace(self.pod, GRACE_SECONDS) if grace is None else grace
-        started = time.monotonic()
-        if self._process is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(total):
-                    await lifecycle.run_pre_stop(self.pod, self.address, self._spawn)
-        # As in Kubernetes, at least two seconds if the hook used up the grace period.
-        return max(2.0, total - (time.monotonic() - started))
+    async def _terminate(self, process: process_records.Record) -> None:
+        total = pods.grace(self.pod, GRACE_SECONDS)
+        # The node waits for the end of a process that it does not supervise, so that has no hook.
+        hook = pods.pre_stop_seconds(self.pod) if self._process is not None else 0.0
+        sleep = min(total, hook)
+        await asyncio.sleep(sleep)
+        process.signal(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            # As in Kubernetes, at least two seconds if the hook used up the grace period.
+            async with asyncio.timeout(max(2.0, total - sleep)):
+                await process_records.ended(process)
+        process.signal(signal.SIGKILL)
 
     async def _fill(self) -> None:
         while True:
@@ -137,9 +140,7 @@ class PodRunner:
             if process is None:
                 process = self._start()
                 since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                self._set_state(
-                    running=True, started=False, ready=False, restarts=restarts, since=since
-                )
+                self._set_state(running=True, ready=False, restarts=restarts, since=since)
             self._process = process
             reason = await self._probe_until_exit(process)
             if self._ending.is_set():
@@ -150,11 +151,7 @@ class PodRunner:
             message = f"{reason or 'process exited'}; restarting in {delay:g} s"
             log.warning("process exited", pod=self.pod["metadata"]["name"], restarts=restarts)
             self._set_state(
-                started=False,
-                ready=False,
-                restarts=restarts,
-                reason="CrashLoopBackOff",
-                message=message,
+                ready=False, restarts=restarts, reason="CrashLoopBackOff", message=message
             )
             await asyncio.sleep(delay)
             delay = min(RESTART_LAST, delay * 2)
@@ -175,32 +172,26 @@ class PodRunner:
         return None
 
     def _start(self) -> process_records.Record:
-        child = self._spawn(self._launch.argv)
-        _reap(child)
-        (self._directory / BUILD).write_text(self._launch.build)
-        return process_records.record(child.pid, self._record)
-
-    def _spawn(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         log_file = self._directory / "log"
         if log_file.exists() and log_file.stat().st_size > 10_000_000:
             log_file.replace(log_file.with_name("log.1"))
         with log_file.open("ab") as output:
-            return self._popen(arguments, output)
+            child = self._popen(output)
+        _reap(child)
+        (self._directory / BUILD).write_text(self._launch.build)
+        return process_records.record(child.pid, self._record)
 
-    def _spawn_quietly(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-        return self._popen(arguments, subprocess.DEVNULL)
-
-    def _popen(self, arguments: Sequence[str], output: IO[bytes] | int) -> subprocess.Popen[bytes]:
+    def _popen(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
         mounts = self._volumes.mounts()
         environment = self._launch.env | {
             name: pods.relocate(value, mounts)
             for name, value in pods.environment(self.pod, self.address).items()
         }
-        command = [pods.relocate(word, mounts) for word in arguments]
-        if command[:1] == ["gatehouse"] and "PATH" not in self._launch.env:
+        command = [pods.relocate(word, mounts) for word in self._launch.argv]
+        if command[:1] == ["gatehouse"]:
             command[:1] = [sys.executable, "-m", "gatehouse"]
         return subprocess.Popen(
-            [*self._launch.enter, *command],
+            command,
             env={**_inherited(), **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -210,41 +201,29 @@ class PodRunner:
 
     async def _probe_until_exit(self, process: process_records.Record) -> str:
         """Probe a process until it exits. Return why a probe failed; empty if none did."""
-        reasons: list[tuple[str, float | None]] = []
-        callbacks = probes.ProbeCallbacks(
-            started=lambda: self._set_state(started=True),
-            ready=lambda ready: self._set_state(ready=ready),
-            failed=lambda reason, grace: reasons.append((reason, grace)),
-        )
-        state = self.state
         probing = asyncio.create_task(
             probes.watch(
-                *(self.pod, self.address, self._spawn_quietly, callbacks),
-                started=state.started,
-                ready=state.ready,
+                *(self.pod, self.address, lambda ready: self._set_state(ready=ready)),
+                ready=self.state.ready,
             )
         )
         exited = asyncio.create_task(process_records.ended(process))
+        reason = ""
         try:
             await asyncio.wait({probing, exited}, return_when=asyncio.FIRST_COMPLETED)
             if probing.done():
-                probing.result()
-            if reasons and not exited.done():
-                await self._kill(process, *reasons[0])
+                reason = probing.result()
+            if reason and not exited.done():
+                name = self.pod["metadata"]["name"]
+                log.warning("process killed", pod=name, reason=reason)
+                self._set_state(ready=False)
+                await self._terminate(process)
             await exited
         finally:
             for task in (probing, exited):
                 task.cancel()
             await asyncio.gather(probing, exited, return_exceptions=True)
-        return reasons[0][0] if reasons else ""
-
-    async def _kill(
-        self, process: process_records.Record, reason: str, grace: float | None
-    ) -> None:
-        """Terminate a process after a failed probe, as its Pod specifies."""
-        log.warning("process killed", pod=self.pod["metadata"]["name"], reason=reason)
-        self._set_state(ready=False)
-        await _terminate(process, await self._pre_stop(grace))
+        return reason
 
     def _set_state(self, **changes: Any) -> None:
         if "running" not in changes and "reason" in changes:
@@ -255,28 +234,10 @@ class PodRunner:
             self._on_change()
 
 
-async def clear(
-    directory: Path, grace: float = GRACE_SECONDS, process: process_records.Record | None = None
-) -> None:
-    """Terminate the process of a Pod's directory, also of an earlier node, and delete it."""
-    process = process or process_records.recorded(directory / RECORD)
-    if process is not None:
-        await _terminate(process, grace)
-    _remove(directory)
-
-
-async def _terminate(process: process_records.Record, grace: float) -> None:
-    process.signal(signal.SIGTERM)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(grace):
-            await process_records.ended(process)
-    process.signal(signal.SIGKILL)
-
-
 def _remove(directory: Path) -> None:
     shutil.rmtree(directory / VOLUMES, ignore_errors=True)
     with contextlib.suppress(OSError):
-        for name in (RECORD, BUILD, "log", "log.1", log_index.INDEX, pods.IDENTITY):
+        for name in (RECORD, BUILD, "log", "log.1", log_index.INDEX):
             (directory / name).unlink(missing_ok=True)
         directory.rmdir()
 

@@ -51,7 +51,7 @@ class Register(msgspec.Struct, frozen=True, tag=True):
         return nginx_agent and calls_api and "nginx-plus" in self.proxy
 
 
-class Reconnect(msgspec.Struct, frozen=True, tag=True):
+class Reconnected(msgspec.Struct, frozen=True, tag=True):
     """The instance opened a new connection. It may be another process than before."""
 
     about: Register
@@ -95,7 +95,7 @@ class StreamClosed(msgspec.Struct, frozen=True, tag=True):
     generation: int
 
 
-class Answer(msgspec.Struct, frozen=True, tag=True):
+class ApplyResponse(msgspec.Struct, frozen=True, tag=True):
     """The final response to the request ``correlation``. An empty ``error`` means success."""
 
     correlation: str
@@ -104,7 +104,7 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     """True if NGINX rejected the files. False if the agent failed to fetch or store them, too."""
 
 
-class Fetching(msgspec.Struct, frozen=True, tag=True):
+class FileFetched(msgspec.Struct, frozen=True, tag=True):
     """The instance fetched a file, so it is working on the request."""
 
 
@@ -115,15 +115,15 @@ class Elapsed(msgspec.Struct, frozen=True, tag=True):
 Event = (
     Publish
     | Register
-    | Reconnect
+    | Reconnected
     | Restarted
     | HasVersion
     | HasFiles
     | Health
     | StreamOpen
     | StreamClosed
-    | Answer
-    | Fetching
+    | ApplyResponse
+    | FileFetched
     | Elapsed
 )
 

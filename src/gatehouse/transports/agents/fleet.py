@@ -145,7 +145,7 @@ class Fleet:
         peer = plane.peers.get(identity.instance) if plane else None
         if peer is not None:
             # This only moves a deadline, which is checked when the timer fires.
-            peer.session.receive(session.Fetching(), self._clock())
+            peer.session.receive(session.FileFetched(), self._clock())
 
     def desired(self, identity: Identity) -> Published | None:
         """Return the publication that the caller is to apply, or None."""
@@ -195,7 +195,7 @@ class Fleet:
 
     def on_connect(self, identity: Identity, about: session.Register) -> None:
         """Process a new connection. Its stream follows."""
-        self.receive(identity, session.Reconnect(about))
+        self.receive(identity, session.Reconnected(about))
         self._remove_after(self._apply_deadline, identity)
 
     def open(self, identity: Identity) -> Stream | None:
@@ -343,5 +343,5 @@ def _instance_report(name: str, state: session.Session) -> InstanceReport:
         proxy=state.about.proxy,
         modules=state.about.modules,
         features=state.about.features,
-        unhealthy=state.trouble,
+        unhealthy=state.problem,
     )

@@ -12,17 +12,17 @@ from collections.abc import Callable
 import msgspec
 
 from gatehouse.transports.agents.events import (
-    Answer,
+    ApplyResponse,
     Effect,
     Elapsed,
     End,
     Event,
-    Fetching,
+    FileFetched,
     HasFiles,
     HasVersion,
     Health,
     Publish,
-    Reconnect,
+    Reconnected,
     Register,
     Restarted,
     Send,
@@ -32,18 +32,18 @@ from gatehouse.transports.agents.events import (
 )
 
 __all__ = [
-    "Answer",
+    "ApplyResponse",
     "SeparateEndpoints",
     "Effect",
     "Elapsed",
     "End",
     "Event",
-    "Fetching",
+    "FileFetched",
     "HasFiles",
     "HasVersion",
     "Health",
     "Publish",
-    "Reconnect",
+    "Reconnected",
     "Register",
     "Restarted",
     "Send",
@@ -136,7 +136,7 @@ class Session:
         return ""
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Reason why its NGINX serves nothing; empty if it serves or no NGINX was found yet."""
         return (self.about.problem or self._health) if self._nginx_seen else ""
 
@@ -154,13 +154,13 @@ class Session:
     @property
     def _can_send(self) -> bool:
         # NGINX Agent v3 signals process 0 if its NGINX has no master, which ends the agent itself.
-        listening = bool(self.generation and self.about.nginx_id and not self.trouble)
+        listening = bool(self.generation and self.about.nginx_id and not self.problem)
         return listening and bool(self.desired) and self.confirmed != self.desired
 
     def receive(self, event: Event, now: float) -> list[Effect]:
         """Process one event and return its effects in order."""
         effects: list[Effect] = []
-        before = self.trouble
+        before = self.problem
         match event:
             case Publish():
                 self._publish(event)
@@ -170,7 +170,7 @@ class Session:
                 self._health = problem
             case HasFiles(paths):
                 self._has_files(paths)
-            case Reconnect(about):
+            case Reconnected(about):
                 self._reconnect(about)
             case Restarted(about):
                 self._restarted(about)
@@ -181,9 +181,9 @@ class Session:
             case StreamClosed(generation):
                 if generation == self.generation:
                     self._close()
-            case Answer(correlation, error, rejected):
+            case ApplyResponse(correlation, error, rejected):
                 self._answer(correlation, error, rejected, now)
-            case Fetching():
+            case FileFetched():
                 if self.in_flight is not None:
                     until = min(now + self._apply_deadline, self.in_flight.latest)
                     self.in_flight.deadline = max(self.in_flight.deadline, until)
@@ -196,7 +196,7 @@ class Session:
     def _follow_health(self, before: str) -> None:
         """Clear confirmed versions while NGINX serves nothing; retry at once when it recovers."""
         self._nginx_seen = self._nginx_seen or bool(self.about.nginx_id)
-        if self.trouble:
+        if self.problem:
             self.confirmed = ""
             self._confirmed_parts.clear()
         elif before:

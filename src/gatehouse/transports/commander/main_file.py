@@ -15,18 +15,18 @@ _MARK = "# gatehouse: "
 _MARKED = re.compile(rf"{_MARK}(.*)$", re.MULTILINE)
 
 
-def make(about: Register, file_set: FileSet) -> File:
+def build(about: Register, file_set: FileSet) -> File:
     """Build the file for the NGINX that ``about`` describes. Paths are relative to its directory.
 
     Its first line stores that description, because agent v2 sends it only once. Another control
-    plane reads it back from the configuration with :func:`described`.
+    plane reads it back from the configuration with :func:`read_description`.
     """
     description = msgspec.json.encode(about).decode()
     text = f"{_MARK}{description}\n{main_file.render(about.proxy, file_set.files.keys())}"
     return File.make(posixpath.basename(about.main_file), text)
 
 
-def described(configuration: str) -> Register | None:
+def read_description(configuration: str) -> Register | None:
     """Return the description in a configuration that Gatehouse generated, or None."""
     match = _MARKED.search(configuration)
     try:

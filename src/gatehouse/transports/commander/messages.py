@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 
 from gatehouse.transports.agents.rejection import quotes_nginx
-from gatehouse.transports.agents.session import Answer, Register
+from gatehouse.transports.agents.session import ApplyResponse, Register
 from gatehouse.wire.agent_sdk import commander_pb2
 
 STILL_VALIDATING = "config apply request successfully processed"
@@ -87,24 +87,24 @@ def registered(request: commander_pb2.AgentConnectRequest) -> Register:
     return nginx_of(request.details[0]) if request.details else Register("", "")
 
 
-def status_events(status: commander_pb2.DataplaneStatus) -> Iterator[Register | Answer]:
+def status_events(status: commander_pb2.DataplaneStatus) -> Iterator[Register | ApplyResponse]:
     """Yield the events in an agent's regular report: results of requests and NGINX descriptions."""
     if status.details:
         yield nginx_of(status.details[0])
     for activity in status.agent_activity_status:
         outcome = activity.nginx_config_status
         if outcome.status == _OUTCOME.OK:
-            yield Answer(outcome.correlation_id)
+            yield ApplyResponse(outcome.correlation_id)
         elif outcome.status == _OUTCOME.ERROR:
-            yield answer(outcome.correlation_id, outcome.message or _WITHOUT_REASON)
+            yield apply_response(outcome.correlation_id, outcome.message or _WITHOUT_REASON)
 
 
-def answer(correlation: str, error: str) -> Answer:
+def apply_response(correlation: str, error: str) -> ApplyResponse:
     """Return the event of a result with a reason, empty for success."""
-    return Answer(correlation, error, quotes_nginx(error))
+    return ApplyResponse(correlation, error, quotes_nginx(error))
 
 
-def refusal(status: commander_pb2.CommandStatusResponse) -> str | None:
+def command_error(status: commander_pb2.CommandStatusResponse) -> str | None:
     """Return the error of a failed command, "" for success, or None if it is not final."""
     if status.status == _STATUS.CMD_ERROR:
         return status.error or status.message or _WITHOUT_REASON

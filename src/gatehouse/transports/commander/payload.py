@@ -94,7 +94,7 @@ class _Uploaded(msgspec.Struct):
     zconfig: _Zipped
 
 
-def beginning(uploaded: bytes) -> str:
+def uploaded_head(uploaded: bytes) -> str:
     """Return the beginning of an uploaded configuration, or "" if it cannot be read."""
     try:
         contents = msgspec.json.decode(uploaded, type=_Uploaded).zconfig.contents

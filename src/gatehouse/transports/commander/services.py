@@ -85,9 +85,9 @@ class Services:
                     if not upload_requested and not self._fleet.knows(stream.identity):
                         upload_requested = _request_upload(stream, status)
                 case "nginx_config_response":
-                    refusal = messages.refusal(command.nginx_config_response.status)
-                    if refusal is not None:
-                        answer = messages.answer(command.meta.message_id, refusal)
+                    error = messages.command_error(command.nginx_config_response.status)
+                    if error is not None:
+                        answer = messages.apply_response(command.meta.message_id, error)
                         self._fleet.receive(stream.identity, answer)
 
     def _register(self, stream: Stream, command: commander_pb2.Command) -> None:
@@ -126,7 +126,9 @@ class Services:
             message_id = message_id or chunk.header.meta.message_id
             if not self._fleet.knows(identity) and len(uploaded) < payload.UPLOAD_MAX:
                 uploaded += chunk.data.data
-        about = main_file.described(payload.beginning(bytes(uploaded))) if uploaded else None
+        about = (
+            main_file.read_description(payload.uploaded_head(bytes(uploaded))) if uploaded else None
+        )
         if about is not None:
             self._fleet.receive(identity, about)
         status = commander_pb2.UploadStatus.TransferStatus.OK
@@ -155,7 +157,7 @@ async def _document(apply: Apply) -> bytes:
     """Return the payload for ``apply``, compressed in a thread once for all instances."""
     published = apply.published
     file_set = published.file_set
-    main = main_file.make(apply.about, file_set)
+    main = main_file.build(apply.about, file_set)
     packing = published.derive(
         main, lambda: asyncio.ensure_future(asyncio.to_thread(payload.archive, file_set, main))
     )

@@ -246,7 +246,7 @@ def owners(instances: Sequence[command_pb2.Instance]) -> list[str]:
     ]
 
 
-def refusal(response: common_pb2.CommandResponse) -> str | None:
+def command_error(response: common_pb2.CommandResponse) -> str | None:
     """Return the error of a failed command, "" for success, or None if it is not final."""
     if response.status == _STATUS.COMMAND_STATUS_OK:
         return ""

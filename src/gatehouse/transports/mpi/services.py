@@ -90,8 +90,8 @@ class Services:
             return messages.overview(files, config_dir)
 
         if config_dir != self._config_dir:
-            # Only the default directory is cached by chunk: agents choose theirs, and that cache
-            # has no limit on the number of keys.
+            # Only the default directory is cached by chunk. Agents may choose any directory, and
+            # that cache has no limit on the number of keys.
             return published.derive(key, lambda: write(files.files.values()))
         return published.derive(key, lambda: b"".join(published.by_chunk(key, files, write)))
 
@@ -157,11 +157,11 @@ class Services:
         self, stream: Stream, answers: AsyncIterator[command_pb2.DataPlaneResponse]
     ) -> None:
         async for answer in answers:
-            refusal = messages.refusal(answer.command_response)
-            if refusal is not None:
+            error = messages.command_error(answer.command_response)
+            if error is not None:
                 correlation = answer.message_meta.correlation_id
                 rejected = messages.is_rejection(answer.command_response)
-                event = session.Answer(correlation, refusal, rejected)
+                event = session.ApplyResponse(correlation, error, rejected)
                 self._fleet.receive(stream.identity, event)
 
     async def _get_overview(self, request: files_pb2.GetOverviewRequest, context: Context) -> bytes:

@@ -91,7 +91,7 @@ class PlusError(Exception):
 _READ_ONLY = "MethodDisabled"
 
 
-class Client:
+class PlusClient:
     """Client of one host. Must be closed with :meth:`close`."""
 
     def __init__(self, host: Host, timeout: float) -> None:

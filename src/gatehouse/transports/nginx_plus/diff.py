@@ -19,7 +19,7 @@ _STATES = frozenset({"down", "drain"})
 """The API keeps only one of these, so a request must contain both."""
 
 
-class Known(msgspec.Struct, frozen=True):
+class ObservedServers(msgspec.Struct, frozen=True):
     """Observed servers of an upstream."""
 
     servers: tuple[Server, ...] = ()
@@ -28,7 +28,7 @@ class Known(msgspec.Struct, frozen=True):
     """IDs of the servers, in the same order."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class ServerChange(msgspec.Struct, frozen=True):
     """Parameters of a server to change."""
 
     id: int
@@ -41,7 +41,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Requests to send, in this order."""
 
     add: tuple[Server, ...] = ()
-    change: tuple[Change, ...] = ()
+    change: tuple[ServerChange, ...] = ()
     remove: tuple[int, ...] = ()
     leaving: Mapping[int, float] = {}
     """Drained servers that will be removed, with the time at which draining began."""
@@ -60,14 +60,19 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(
-    desired: Upstream, known: Known, *, drain: float, leaving: Mapping[int, float], now: float
+    desired: Upstream,
+    known: ObservedServers,
+    *,
+    drain: float,
+    leaving: Mapping[int, float],
+    now: float,
 ) -> Plan:
     """Compare desired and observed servers.
 
     ``leaving`` is that of the last plan. ``drain`` is the drain time in seconds, 0 for none.
     """
     seen: set[str] = set()
-    changes: list[Change] = []
+    changes: list[ServerChange] = []
     surplus: list[tuple[int, Server]] = []
     by_address = desired.by_address
     for server, number in zip(known.servers, known.ids, strict=True):
@@ -83,7 +88,7 @@ def plan(
                 continue
             seen.add(server.server)
             if names:
-                changes.append(Change(number, target, _fields(desired, target, names)))
+                changes.append(ServerChange(number, target, _fields(desired, target, names)))
     add = tuple(each for each in desired.servers if each.server not in seen)
     remove, draining = _plan_removals(desired, surplus, changes, by_address, drain, leaving, now)
     later = min(draining.values()) + drain if draining else None
@@ -93,7 +98,7 @@ def plan(
 def _plan_removals(
     desired: Upstream,
     surplus: Sequence[tuple[int, Server]],
-    changes: list[Change],
+    changes: list[ServerChange],
     by_address: Mapping[str, Server],
     drain: float,
     leaving: Mapping[int, float],
@@ -109,7 +114,9 @@ def _plan_removals(
             remove.append(number)
         elif number not in leaving and not (server.drain or server.down):
             drained = msgspec.structs.replace(_plain(server), **{state: True})
-            changes.append(Change(number, drained, _fields(desired, drained, frozenset({state}))))
+            changes.append(
+                ServerChange(number, drained, _fields(desired, drained, frozenset({state})))
+            )
             draining[number] = now
         elif leaving.get(number, now) + drain <= now:
             remove.append(number)
@@ -133,7 +140,7 @@ def _plain(server: Server) -> Server:
     return Server(**{name: getattr(server, name) for name in Server.__struct_fields__})
 
 
-def share_servers(desired: Upstream, known: Known) -> Known:
+def share_servers(desired: Upstream, known: ObservedServers) -> ObservedServers:
     """Return an equal state that shares equal servers with the desired upstream.
 
     The plan for ``known`` must be empty, so that all desired servers are present.
@@ -145,5 +152,7 @@ def share_servers(desired: Upstream, known: Known) -> Known:
         ids = {
             server.server: number for server, number in zip(known.servers, known.ids, strict=True)
         }
-        return Known(desired.servers, tuple(ids[each.server] for each in desired.servers))
-    return Known(tuple(by_address.get(each.server, each) for each in known.servers), known.ids)
+        return ObservedServers(desired.servers, tuple(ids[each.server] for each in desired.servers))
+    return ObservedServers(
+        tuple(by_address.get(each.server, each) for each in known.servers), known.ids
+    )

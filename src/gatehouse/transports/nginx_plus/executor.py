@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from gatehouse.dataplane.nginx_plus import Server, Upstream
-from gatehouse.transports.nginx_plus.client import Client, PlusError
-from gatehouse.transports.nginx_plus.diff import Known, Plan
+from gatehouse.transports.nginx_plus.client import PlusClient, PlusError
+from gatehouse.transports.nginx_plus.diff import ObservedServers, Plan
 
 _FULL = "UpstreamOutOfMemory"
 
 
-async def execute(client: Client, desired: Upstream, known: Known, plan: Plan) -> Known:
+async def execute(
+    client: PlusClient, desired: Upstream, known: ObservedServers, plan: Plan
+) -> ObservedServers:
     """Execute a plan and return the resulting state.
 
     An upstream failure does not stop the remaining requests; the first one is raised at the end. A
@@ -36,7 +38,7 @@ async def execute(client: Client, desired: Upstream, known: Known, plan: Plan) -
             failures.append(_upstream_failure(error))
     if failures:
         raise failures[0]
-    return Known(tuple(servers.values()), tuple(servers))
+    return ObservedServers(tuple(servers.values()), tuple(servers))
 
 
 def _upstream_failure(error: PlusError) -> PlusError:

@@ -41,7 +41,7 @@ class Fleet:
         for key, upstreams in by_key.items():
             worker = self._worker(key)
             if worker.knowledge.desired is not upstreams:
-                worker.want(upstreams)
+                worker.set_desired(upstreams)
 
     def _worker(self, key: HostKey) -> Worker:
         if key not in self._workers:

@@ -17,7 +17,7 @@ from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Upstream
 from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.transports.nginx_plus.client import NginxInfo
-from gatehouse.transports.nginx_plus.diff import Known
+from gatehouse.transports.nginx_plus.diff import ObservedServers
 
 FIRST_RETRY, LAST_RETRY = 2.0, 60.0
 """Retry delay in seconds, doubled from the first to the last."""
@@ -42,7 +42,7 @@ def retry_delay(failures: int) -> float:
 class UpstreamState(msgspec.Struct):
     """Observed state of one upstream."""
 
-    known: Known | None = None
+    known: ObservedServers | None = None
     """Observed servers; None if they must be read first."""
     done: Upstream | None = None
     """Desired upstream that was last applied."""
@@ -85,7 +85,7 @@ class HostState:
         """True if the host's last response was valid."""
         return self._about is not None
 
-    def want(self, desired: DesiredUpstreams, now: float) -> None:
+    def set_desired(self, desired: DesiredUpstreams, now: float) -> None:
         """Set the desired state. Changes within the next moment are applied in one batch."""
         self.desired = desired
         for name in self._upstreams.keys() - desired.upstreams.keys():

@@ -17,8 +17,8 @@ from gatehouse.compiler.ir.load_balancing import Host
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Upstream
 from gatehouse.dataplane.upstream_name import UpstreamName
-from gatehouse.transports.nginx_plus.client import Client, PlusError
-from gatehouse.transports.nginx_plus.diff import Known, Plan, plan, share_servers
+from gatehouse.transports.nginx_plus.client import PlusClient, PlusError
+from gatehouse.transports.nginx_plus.diff import ObservedServers, Plan, plan, share_servers
 from gatehouse.transports.nginx_plus.executor import execute
 from gatehouse.transports.nginx_plus.host_state import HostState, UpstreamState
 
@@ -69,7 +69,7 @@ class Worker:
         self._on_report = on_report
         self._clock = clock
         self._woken = asyncio.Event()
-        self._client: Client | None = None
+        self._client: PlusClient | None = None
         self._identity_lock = asyncio.Lock()
         self._batch_start = 0.0
         """Start of the current batch."""
@@ -78,9 +78,9 @@ class Worker:
         """Requests so far, by method and outcome."""
         self._last: HostReport | None = None
 
-    def want(self, desired: DesiredUpstreams) -> None:
+    def set_desired(self, desired: DesiredUpstreams) -> None:
         """Set the desired state of the host. The latest wins."""
-        self.knowledge.want(desired, self._clock.now())
+        self.knowledge.set_desired(desired, self._clock.now())
         self._woken.set()
 
     async def run(self) -> None:
@@ -123,7 +123,7 @@ class Worker:
         self._batch_start = self._clock.now()
         client = self._client
         if client is None:
-            client = self._client = Client(self._host, self.knowledge.desired.timeout)
+            client = self._client = PlusClient(self._host, self.knowledge.desired.timeout)
             client.calls = self.calls
         if self.knowledge.probing(self._clock.now()):
             api = await client.negotiate() if not self.knowledge.connected else client.api
@@ -140,7 +140,7 @@ class Worker:
             # Requests in other tasks may have been executed or not, so everything is read again.
             raise _first(failed) from failed
 
-    async def _sync_upstreams(self, client: Client, due: list[UpstreamName]) -> None:
+    async def _sync_upstreams(self, client: PlusClient, due: list[UpstreamName]) -> None:
         while due:
             name = due.pop()
             state, desired = (
@@ -159,7 +159,7 @@ class Worker:
                 write("upstream not synchronized", **keys, error=str(error))
                 self.knowledge.on_failed(name, str(error), self._clock.now())
 
-    async def _sync(self, client: Client, state: UpstreamState, desired: Upstream) -> None:
+    async def _sync(self, client: PlusClient, state: UpstreamState, desired: Upstream) -> None:
         """Bring an upstream into its desired state. Raises PlusError."""
         known = state.known
         cached = known is not None
@@ -187,7 +187,7 @@ class Worker:
         state.done, state.leaving, state.later = desired, steps.leaving, steps.later
         state.failures, state.error, state.blame = 0, "", 0
 
-    async def _is_same_instance(self, client: Client) -> bool:
+    async def _is_same_instance(self, client: PlusClient) -> bool:
         """Return whether cached IDs are still valid. Reads the host's description if needed."""
         async with self._identity_lock:
             if self.knowledge.is_current(self._batch_start, self._clock.now()):
@@ -196,7 +196,7 @@ class Worker:
                 return False
             return self.knowledge.is_same_instance(await client.about(), self._clock.now())
 
-    async def _read(self, client: Client, desired: Upstream) -> Known:
+    async def _read(self, client: PlusClient, desired: Upstream) -> ObservedServers:
         try:
             servers = await client.servers(desired.name)
         except PlusError as error:
@@ -204,9 +204,11 @@ class Worker:
             if desired.servers or error.code not in ("UpstreamNotFound", "UpstreamStatic"):
                 raise
             servers = []
-        return Known(tuple(servers), tuple(each.id for each in servers))
+        return ObservedServers(tuple(servers), tuple(each.id for each in servers))
 
-    def _plan(self, desired: Upstream, known: Known, leaving: Mapping[int, float]) -> Plan:
+    def _plan(
+        self, desired: Upstream, known: ObservedServers, leaving: Mapping[int, float]
+    ) -> Plan:
         drain, now = self.knowledge.desired.drain, self._clock.now()
         return plan(desired, known, drain=drain, leaving=leaving, now=now)
 

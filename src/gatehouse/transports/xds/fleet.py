@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
-from gatehouse.dataplane.xds import delta, sotw
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds.ads_session import AdsSession
 from gatehouse.dataplane.xds.resources import ResourceSet
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.transports.agents.fleet import STREAMS_MAX
@@ -17,13 +19,25 @@ from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.envoys")
 
-Dialogue = delta.DeltaStream | sotw.SotwStream
+RequestT = TypeVar("RequestT", contravariant=True)
 
 
-class Stream:
+class Dialogue(Protocol[RequestT]):
+    """An ADS session in one variant of the protocol."""
+
+    conversation: AdsSession
+
+    def receive(self, message: RequestT) -> None:
+        """Process a request."""
+
+    def next(self) -> bytes | None:
+        """Return the next response, or None if there is nothing to send now."""
+
+
+class AdsStream(Generic[RequestT]):
     """The stream of one instance."""
 
-    def __init__(self, identity: Identity, dialogue: Dialogue) -> None:
+    def __init__(self, identity: Identity, dialogue: Dialogue[RequestT]) -> None:
         self.identity = identity
         self.dialogue = dialogue
         self.node = delta.NodeInfo()
@@ -40,10 +54,14 @@ class Stream:
         self.on_end()
 
 
+AnyStream = AdsStream[Any]
+"""Stream of any variant, which must not receive requests."""
+
+
 class _DataPlane:
     def __init__(self) -> None:
         self.publication = SnapshotCache()
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, AnyStream] = {}
         """The newest stream of each instance."""
         self.open_streams: Counter[str] = Counter()
         """Number of open streams of each instance, including older ones."""
@@ -51,7 +69,7 @@ class _DataPlane:
         """The last report, until it changes; there may be thousands of instances."""
 
 
-class Fleet:
+class EnvoyFleet:
     """Updates the snapshot of every stream, and reports the state of each instance."""
 
     def __init__(self, on_report: Callable[[str], None]) -> None:
@@ -88,7 +106,9 @@ class Fleet:
             )
         return plane.cached_report
 
-    def open(self, identity: Identity, make: Callable[[SnapshotCache], Dialogue]) -> Stream | None:
+    def open(
+        self, identity: Identity, make: Callable[[SnapshotCache], Dialogue[RequestT]]
+    ) -> AdsStream[RequestT] | None:
         """Open a stream for ``identity`` and end an older one of the same instance.
 
         Return None if too many streams are still open.
@@ -97,7 +117,7 @@ class Fleet:
         if plane.open_streams[identity.instance] >= STREAMS_MAX:
             return None
         plane.open_streams[identity.instance] += 1
-        stream = Stream(identity, make(plane.publication))
+        stream = AdsStream(identity, make(plane.publication))
         older = plane.streams.pop(identity.instance, None)
         if older is not None:
             older.end()
@@ -106,7 +126,7 @@ class Fleet:
         self._report(identity.gateway)
         return stream
 
-    def close(self, stream: Stream) -> None:
+    def close(self, stream: AnyStream) -> None:
         """Process the end of ``stream``."""
         identity = stream.identity
         plane = self._gateways[identity.gateway]
@@ -119,7 +139,7 @@ class Fleet:
             self._report(identity.gateway)
         self._remove_if_idle(identity.gateway)
 
-    def update_report(self, stream: Stream) -> None:
+    def update_report(self, stream: AnyStream) -> None:
         """Update the report of the instance."""
         report = _instance_report(stream)
         if report != stream.report:
@@ -154,11 +174,11 @@ class Fleet:
         self._on_report(gateway)
 
 
-def _instance_report(stream: Stream) -> InstanceReport:
+def _instance_report(stream: AnyStream) -> InstanceReport:
     session = stream.dialogue.conversation
     rejections: set[Rejection] = set()
     without_origin: list[str] = []
-    for each in session.refused():
+    for each in session.rejected_resources():
         if each.resource.origins:
             rejections.add(Rejection(each.resource.origins, each.reason))
         else:

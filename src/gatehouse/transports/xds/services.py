@@ -4,49 +4,56 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.dataplane.xds import delta, sotw
 from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.runtime.deadline import DeadlineWaiter
 from gatehouse.transports.agents.call_auth import CallAuthorizer, Context, abort, cancel_at_expiry
-from gatehouse.transports.xds.fleet import Dialogue, Fleet, Stream
+from gatehouse.transports.xds.fleet import AdsStream, AnyStream, Dialogue, EnvoyFleet
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+
+RequestT = TypeVar("RequestT", discovery_pb2.DeltaDiscoveryRequest, discovery_pb2.DiscoveryRequest)
 
 
 class Services:
     """AggregatedDiscoveryService."""
 
-    def __init__(self, fleet: Fleet, callers: CallAuthorizer) -> None:
+    def __init__(self, fleet: EnvoyFleet, callers: CallAuthorizer) -> None:
         self._fleet = fleet
         self._callers = callers
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Return the handlers of the service."""
-        methods = {
-            delta.METHOD: self._method(delta.DeltaStream),
-            sotw.METHOD: self._method(sotw.SotwStream),
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            delta.METHOD: self._method(delta.DeltaStream, delta.DeltaStream.Message.FromString),
+            sotw.METHOD: self._method(sotw.SotwStream, sotw.SotwStream.Message.FromString),
         }
         return [grpc.method_handlers_generic_handler(SERVICE, methods)]
 
-    def _method(self, dialogue: Any) -> grpc.RpcMethodHandler[Any, Any]:
-        async def serve(requests: AsyncIterator[Any], context: Context) -> None:
-            await self._serve(dialogue, requests, context)
+    def _method(
+        self,
+        make: Callable[[SnapshotCache], Dialogue[RequestT]],
+        parse: Callable[[bytes], RequestT],
+    ) -> grpc.RpcMethodHandler[RequestT, bytes]:
+        async def serve(requests: AsyncIterator[RequestT], context: Context) -> None:
+            await self._serve(make, requests, context)
 
         # Responses are serialised already.
         return grpc.stream_stream_rpc_method_handler(
             serve,
-            request_deserializer=dialogue.Message.FromString,
+            request_deserializer=parse,
         )
 
     async def _serve(
         self,
-        make: Callable[[SnapshotCache], Dialogue],
-        requests: AsyncIterator[Any],
+        make: Callable[[SnapshotCache], Dialogue[RequestT]],
+        requests: AsyncIterator[RequestT],
         context: Context,
     ) -> None:
         identity = await self._callers.identify(context)
@@ -77,7 +84,7 @@ class Services:
                 task.cancel()
             await asyncio.gather(reading, writing, return_exceptions=True)
 
-    async def _write(self, stream: Stream, context: Context) -> None:
+    async def _write(self, stream: AnyStream, context: Context) -> None:
         session, waiter = stream.dialogue.conversation, DeadlineWaiter()
         while True:
             stream.woken.clear()
@@ -89,7 +96,7 @@ class Services:
                 session.on_deadline()
 
 
-async def _read(stream: Stream, requests: AsyncIterator[Any]) -> None:
+async def _read(stream: AdsStream[RequestT], requests: AsyncIterator[RequestT]) -> None:
     async for message in requests:
         if message.HasField("node"):
             stream.node = delta.node_info(message.node)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fakes.balancing import (
+from fakes.load_balancer_world import (
     EDGE,
     World,
     balancer,
@@ -67,7 +67,7 @@ def test_invalid_port_is_reported_and_its_upstream_stays_unchanged(
     world = World(balancer(), *NODES, service("ingress", changed, annotations=annotations))
     world.own("http/web", "stream/old")
     assert (world.upstreams(), world.released()) == ({}, [])
-    (said,) = world.said()["InvalidPort"]
+    (said,) = world.finding_messages()["InvalidPort"]
     assert "Service nginx-ingress/ingress: port 'nlk-" in said
     assert words in said
     world.own("http/web", of="another")
@@ -239,7 +239,7 @@ def test_upstream_without_servers_is_reported_and_unchanged(
     world.own("http/web")
     assert world.upstreams() == {}
     assert world.released() == []
-    assert words in world.said()[reason][0]
+    assert words in world.finding_messages()[reason][0]
 
 
 def test_upstream_without_servers_is_emptied_when_configured() -> None:
@@ -306,7 +306,7 @@ def test_load_balancers_that_share_a_host_do_not_share_an_upstream() -> None:
     )
     assert list(world.upstreams()) == ["http/web"]
     assert world.upstreams(second) == {}
-    assert "UpstreamConflict" in world.said(second)
+    assert "UpstreamConflict" in world.finding_messages(second)
     world.own("http/web", source=second)
     assert world.released(second) == []
     elsewhere = [{"url": "http://10.1.1.5:9000/api"}]
@@ -319,7 +319,7 @@ def test_hosts_are_identified_by_url() -> None:
     world = World(balancer(hosts=[{"url": url} for url in urls]))
     found = world.plus()
     assert [host.url for host in found.hosts] == ["http://a:9000/api"]
-    said = world.said()["InvalidHost"]
+    said = world.finding_messages()["InvalidHost"]
     assert [words.split(":")[0] for words in said] == [f"spec.hosts[{n}].url" for n in (2, 3, 4)]
     assert "p@" not in str(found)
 
@@ -343,7 +343,7 @@ def test_nothing_is_sent_when_secrets_are_missing_or_invalid(tls: Any, words: st
     found = world.compiled()
     assert found.balancer is None
     assert found.forgotten == ()
-    assert world.said() == {"InvalidSecretRef": [words]}
+    assert world.finding_messages() == {"InvalidSecretRef": [words]}
 
 
 def test_certificates_are_read_from_secrets_and_updated() -> None:
@@ -376,7 +376,7 @@ def test_nlk_config_is_supported_unchanged() -> None:
     assert world.upstreams(front.NLK_CONFIG_KEY) == {
         "http/web": ["10.0.0.1:30080", "10.0.0.2:30080"]
     }
-    assert world.said(front.NLK_CONFIG_KEY) == {}
+    assert world.finding_messages(front.NLK_CONFIG_KEY) == {}
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_nlk_tls_modes_keep_their_meaning(
     found = world.plus(front.NLK_CONFIG_KEY)
     tls = found.hosts[0].tls
     assert (tls.verify, tls.trust, tls.certificate) == (verify, trust, certificate)
-    assert ("TLSVerificationDisabled" in world.said(front.NLK_CONFIG_KEY)) is not verify
+    assert ("TLSVerificationDisabled" in world.finding_messages(front.NLK_CONFIG_KEY)) is not verify
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_nlk_tls_modes_keep_their_meaning(
 def test_invalid_nlk_config_is_reported(data: dict[str, str], words: str) -> None:
     world = World(nlk(**data), *NLK_OBJECTS)
     assert world.compiled(front.NLK_CONFIG_KEY).balancer is None
-    assert words in world.said(front.NLK_CONFIG_KEY)["Invalid"][0]
+    assert words in world.finding_messages(front.NLK_CONFIG_KEY)["Invalid"][0]
 
 
 def test_other_config_maps_are_ignored() -> None:
@@ -423,7 +423,7 @@ def test_other_config_maps_are_ignored() -> None:
 def test_unsupported_type_is_reported() -> None:
     world = World(balancer(type="haproxy"))
     assert world.compiled().balancer is None
-    assert world.said() == {
+    assert world.finding_messages() == {
         "UnsupportedType": ["spec.type: 'haproxy' must be one of NginxPlus, Nginx, Envoy"]
     }
 

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from fakes.balancing import EDGE, Object, World, balancer, endpoint, endpoints, node, port, service
+from fakes.load_balancer_world import (
+    EDGE,
+    Object,
+    World,
+    balancer,
+    endpoint,
+    endpoints,
+    node,
+    port,
+    service,
+)
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.controller.load_balancers.balancer import Balancer
@@ -71,7 +81,7 @@ def test_listener_forwards_to_the_service_port_that_owns_its_upstream() -> None:
         "tcp-db": ["10.0.0.1 30081", "fd00::2 30081"],
         "udp-dns": ["10.0.0.1 30082", "fd00::2 30082"],
     }
-    assert world.said() == {}
+    assert world.finding_messages() == {}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +107,7 @@ def test_first_of_conflicting_listeners_is_served(
     listeners: tuple[Object, ...], words: str
 ) -> None:
     world = World(machines(*listeners), *NODES, app())
-    (said,) = world.said()["ListenerConflict"]
+    (said,) = world.finding_messages()["ListenerConflict"]
     assert said.startswith("spec.listeners[1]: ")
     assert words in said
     gateway = served(world).gateway
@@ -122,7 +132,7 @@ def test_listener_without_an_upstream_has_no_endpoints_and_is_reported(
     asked: Object, words: str
 ) -> None:
     world = World(machines(asked), *NODES, app())
-    (said,) = world.said()["UpstreamNotFound"]
+    (said,) = world.finding_messages()["UpstreamNotFound"]
     assert said.startswith("spec.listeners[0]: ")
     assert words in said
     assert list(clusters(world).values()) == [[]]
@@ -130,7 +140,7 @@ def test_listener_without_an_upstream_has_no_endpoints_and_is_reported(
 
 def test_port_without_a_listener_is_reported_on_its_service() -> None:
     world = World(machines(listener(80, "HTTP", "web")), *NODES, app())
-    assert world.said() == {
+    assert world.finding_messages() == {
         "NoListener": [
             "port 'nlk-db': upstream stream/db not used by any listener of "
             "ExternalLoadBalancer nlk/edge",
@@ -156,7 +166,7 @@ def test_every_upstream_name_has_a_distinct_cluster_name() -> None:
     said = {f"gatehouse.dev/upstream.nlk-{n}": name for n, name in enumerate(names)}
     asked = machines(*(listener(n + 1, "HTTP", name) for n, name in enumerate(names)))
     world = World(asked, *NODES, service("app", *ports, annotations=said))
-    assert world.said() == {}
+    assert world.finding_messages() == {}
     found = clusters(world)
     assert len(found) == len(names)
     assert all(len(name) <= 63 and name.startswith("http") for name in found)
@@ -165,7 +175,9 @@ def test_every_upstream_name_has_a_distinct_cluster_name() -> None:
 def test_invalid_bind_address_is_reported() -> None:
     world = World(machines(listener(80, "HTTP", "web"), bindAddress="here; }"), *NODES, app())
     assert world.compiled().balancer is None
-    assert world.said() == {"Invalid": ["spec.bindAddress: 'here; }' must be an IP address"]}
+    assert world.finding_messages() == {
+        "Invalid": ["spec.bindAddress: 'here; }' must be an IP address"]
+    }
 
 
 class Story:
@@ -207,7 +219,7 @@ def test_invalid_annotation_does_not_interrupt_traffic() -> None:
     wrong = service("app", port(), annotations={"nginxinc.io/nlk-web": "htpp"})
     story.world.put(wrong)
     assert story.serves() == [30080]
-    assert story.world.said()["InvalidPort"] != []
+    assert story.world.finding_messages()["InvalidPort"] != []
     story.world.put(service("app", port("other")))
     assert story.serves() == []
 

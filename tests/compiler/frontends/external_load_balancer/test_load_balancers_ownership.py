@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fakes.balancing import World, balancer, node, port, service
 from fakes.hosts import name
+from fakes.load_balancer_world import World, balancer, node, port, service
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.dataplane.delivery import HostReport

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.balancing import (
+from fakes.load_balancer_world import (
     EDGE,
     World,
     balancer,

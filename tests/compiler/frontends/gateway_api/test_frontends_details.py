@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import random
 from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,6 +108,23 @@ def test_certificate_finding_names_the_problem_of_an_invalid_secret(value: str) 
     found = compiled_certificate(value, value)
     assert isinstance(found, str)
     assert found.startswith("Secret ns/s")
+
+
+def test_rsa_key_that_proxies_reject_is_a_finding() -> None:
+    key = rsa.generate_private_key(65537, 1024)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")])
+    now = datetime.datetime.now(datetime.UTC)
+    day = datetime.timedelta(days=1)
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, now, now + day)
+    pem = serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    contents = (
+        builder.sign(key, hashes.SHA256()).public_bytes(pem),
+        key.private_bytes(pem, *plain),
+    )
+    crt, private = (base64.b64encode(each).decode() for each in contents)
+    problem = "Secret ns/s: tls.crt: the RSA key must have at least 2048 bits"
+    assert compiled_certificate(crt, private) == problem
 
 
 def test_key_of_unsupported_type_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

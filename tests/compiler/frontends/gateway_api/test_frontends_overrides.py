@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fakes.admitted import admitted
+from fakes.admission import admitted_objects
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions import overrides
 from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus
@@ -77,7 +77,7 @@ def compiled(
     """Return the plan of the Gateway and its condition Accepted."""
     compilation = Compilation(gateway_api.Settings(bind="any", workload_overrides=allowed))
     text = OBJECTS.format(inner=json.dumps(inner), outer=json.dumps(outer or {}))
-    for kind, raw in admitted(text):
+    for kind, raw in admitted_objects(text):
         metadata = raw["metadata"]
         compilation.put(kind, (metadata.get("namespace", ""), metadata["name"]), raw)
     found = compilation.run()

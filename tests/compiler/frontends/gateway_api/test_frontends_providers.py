@@ -11,6 +11,7 @@ from gatehouse.apis import nginx_authentication as api
 from gatehouse.compiler.frontends.gateway_api.extensions import oidc
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir.authentication import Logout, Oidc
+from gatehouse.dataplane.origin import Origin
 
 
 def relying(**fields: Any) -> Oidc:
@@ -21,6 +22,7 @@ def relying(**fields: Any) -> Oidc:
 def test_oidc_defaults() -> None:
     assert relying() == Oidc(
         filter="ns/users",
+        origin=Origin("AuthenticationFilter", "ns", "users", "oidc"),
         issuer="https://id.example",
         metadata_url="https://id.example/.well-known/openid-configuration",
         client_id="web",

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from cryptography import x509
 
-from fakes.upstream_worlds import World, authority, b64, ca, condition
+from fakes.upstream_worlds import GATEWAY, World, authority, b64, ca, condition
+from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import covers
 
 DAY = 86400.0
@@ -75,6 +76,29 @@ def test_expired_client_certificate_is_reported_beside_the_serving_one(world: Wo
     assert served.tls.certificate
     # Servers look for no name of a host in it.
     assert "does not cover" not in message
+
+
+def test_rejected_certificate_is_left_out_and_reported(world: World) -> None:
+    own, serving = issued("gateway.example"), issued("a.example")
+    config = {**own, "caData": ca()}
+    key = world.cluster("a.example", servers=HTTPS, clientConfig=config, secureServing=serving)
+    served = world.compiled()
+    assert {str(each.origin) for each in served.certificates} >= {
+        "UpstreamCluster a.example: spec.clientConfig.certData",
+        "UpstreamCluster a.example: spec.secureServing.certData",
+    }
+    for each in served.certificates:
+        if each.origin.kind == "UpstreamCluster":
+            rejected = gateway_api.rejected_certificate_key(GATEWAY, each.name)
+            world.engine.commit({rejected: "rejected by envoy/1: bad key"})
+    cluster = world.served()["a.example"]
+    assert cluster.certificates == ()
+    assert cluster.tls is not None
+    assert cluster.tls.certificate == ""
+    assert cluster.servers == ()
+    message = world.condition(key, "ResolvedRefs")[2]
+    assert "spec.secureServing: certificate rejected by envoy/1: bad key" in message
+    assert "spec.clientConfig: certificate rejected by envoy/1: bad key" in message
 
 
 def test_certificate_is_valid_through_its_last_second(world: World) -> None:

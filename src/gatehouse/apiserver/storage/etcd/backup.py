@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gatehouse.apiserver.storage.etcd import address as addresses
-from gatehouse.apiserver.storage.etcd.client import Client
+from gatehouse.apiserver.storage.etcd.client import EtcdClient
 from gatehouse.apiserver.storage.etcd.store import OBJECTS, OFFSET, PROGRESS_KEY
 
 
@@ -13,7 +13,7 @@ async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
     """Return the revision, and key, revision and value of every object."""
     address = addresses.parse(text)
     root = address.prefix.encode()
-    async with Client(address) as client:
+    async with EtcdClient(address) as client:
         _, found = await client.list_all(root + OFFSET)
         offset = int(found[0].value) if found else 0
         revision, items = await client.list_all(root + OBJECTS)
@@ -32,7 +32,7 @@ async def write(
     """Write objects with revisions above `offset`. Return False if the prefix is not empty."""
     address = addresses.parse(text)
     root = address.prefix.encode()
-    async with Client(address) as client:
+    async with EtcdClient(address) as client:
         if (await client.list_all(root + OBJECTS))[1]:
             return False
         if await client.put(root + OFFSET, str(offset).encode(), 0) is None:

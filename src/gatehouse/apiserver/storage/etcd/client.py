@@ -30,7 +30,7 @@ _OPTIONS = [
 ]
 
 
-class CompactedError(Exception):
+class EtcdCompactedError(Exception):
     """The requested revision is older than the history that etcd retains."""
 
     def __init__(self, revision: int) -> None:
@@ -46,7 +46,7 @@ class Item(msgspec.Struct, frozen=True):
     revision: int
 
 
-class Change(msgspec.Struct, frozen=True):
+class KeyChange(msgspec.Struct, frozen=True):
     """A change of a key. `value` is None for a deletion."""
 
     key: bytes
@@ -56,7 +56,7 @@ class Change(msgspec.Struct, frozen=True):
     before_revision: int
 
 
-class Client:
+class EtcdClient:
     """Client of one etcd. Uses another endpoint if one does not respond."""
 
     def __init__(self, address: Address) -> None:
@@ -124,17 +124,17 @@ class Client:
         try:
             request = rpc.CompactionRequest(revision=revision)
             await self._call("KV/Compact", request, rpc.CompactionResponse)
-        except CompactedError:
+        except EtcdCompactedError:
             return
 
-    def watch(self, prefix: bytes, revision: int) -> Watching:
+    def watch(self, prefix: bytes, revision: int) -> EtcdWatch:
         """Watch all keys under a prefix from `revision` on."""
         call = self._channels[self._current].stream_stream(
             "/etcdserverpb.Watch/Watch",
             request_serializer=rpc.WatchRequest.SerializeToString,
             response_deserializer=rpc.WatchResponse.FromString,
         )(metadata=self._metadata())
-        return Watching(call, prefix, revision, self._next_endpoint)
+        return EtcdWatch(call, prefix, revision, self._next_endpoint)
 
     def _next_endpoint(self) -> None:
         """Switch to the next endpoint."""
@@ -157,7 +157,7 @@ class Client:
                 error = failure
                 code, details = failure.code(), str(failure.details())
                 if code == grpc.StatusCode.OUT_OF_RANGE and "compacted" in details:
-                    raise CompactedError(0) from failure
+                    raise EtcdCompactedError(0) from failure
                 if code == grpc.StatusCode.UNAUTHENTICATED and self._token:
                     await self._authenticate()
                     return await self._once(method, request, response)
@@ -188,7 +188,7 @@ class Client:
         self._token = response.token
 
 
-class Watching:
+class EtcdWatch:
     """A running watch."""
 
     def __init__(
@@ -203,8 +203,8 @@ class Watching:
         )
         self._request = rpc.WatchRequest(create_request=create)
 
-    async def batches(self) -> AsyncIterator[list[Change]]:
-        """Yield changes in order. Raises CompactedError, UnavailableError."""
+    async def batches(self) -> AsyncIterator[list[KeyChange]]:
+        """Yield changes in order. Raises EtcdCompactedError, UnavailableError."""
         try:
             await self._call.write(self._request)
             while True:
@@ -213,7 +213,7 @@ class Watching:
                     raise UnavailableError("etcd closed the watch")
                 if response.canceled:
                     if response.compact_revision:
-                        raise CompactedError(response.compact_revision)
+                        raise EtcdCompactedError(response.compact_revision)
                     raise UnavailableError(f"etcd closed the watch: {response.cancel_reason}")
                 if not response.created:
                     yield [_change(event) for event in response.events]
@@ -224,10 +224,10 @@ class Watching:
             self._call.cancel()
 
 
-def _change(event: Any) -> Change:
+def _change(event: Any) -> KeyChange:
     deleted = event.type == rpc.Event.DELETE
     had = event.HasField("prev_kv")
-    return Change(
+    return KeyChange(
         event.kv.key,
         None if deleted else event.kv.value,
         event.kv.mod_revision,

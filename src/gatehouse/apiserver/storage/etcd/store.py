@@ -26,7 +26,7 @@ from gatehouse.apiserver.storage.entries import (
     UnavailableError,
 )
 from gatehouse.apiserver.storage.etcd import address as addresses
-from gatehouse.apiserver.storage.etcd.client import Change, Client, CompactedError
+from gatehouse.apiserver.storage.etcd.client import EtcdClient, EtcdCompactedError, KeyChange
 from gatehouse.apiserver.storage.store import HISTORY, Object, Store
 
 log = structlog.get_logger("gatehouse.apiserver")
@@ -50,7 +50,7 @@ class EtcdStore(Store):
 
     shared = True
 
-    def __init__(self, client: Client, prefix: str, cipher: IdentityTransformer) -> None:
+    def __init__(self, client: EtcdClient, prefix: str, cipher: IdentityTransformer) -> None:
         super().__init__()
         self._client, self._cipher = client, cipher
         self._root = prefix.encode()
@@ -66,7 +66,7 @@ class EtcdStore(Store):
     async def open(cls, text: str, cipher: IdentityTransformer) -> Self:
         """Connect and load all objects. Raises ValueError, UnavailableError."""
         address = addresses.parse(text)
-        store = cls(Client(address), address.prefix, cipher)
+        store = cls(EtcdClient(address), address.prefix, cipher)
         try:
             await store._start()
         except BaseException:
@@ -210,7 +210,7 @@ class EtcdStore(Store):
                         self._process_change(change)
                         start = change.revision + 1
                     self._advance(start - 1 + self._offset)
-            except CompactedError as error:
+            except EtcdCompactedError as error:
                 if start <= loaded:
                     start = error.revision
                     continue
@@ -220,7 +220,7 @@ class EtcdStore(Store):
                 log.warning("etcd watch interrupted", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _process_change(self, change: Change) -> None:
+    def _process_change(self, change: KeyChange) -> None:
         key = change.key[len(self._root + OBJECTS) :].decode()
         if key == PROGRESS_KEY.decode():
             return

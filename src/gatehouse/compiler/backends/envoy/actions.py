@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import (
@@ -20,6 +18,8 @@ from gatehouse.compiler.backends.envoy.protobufs import number
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
+
+_Share = components.WeightedCluster.ClusterWeight
 
 _REDIRECTS = {
     301: components.RedirectAction.MOVED_PERMANENTLY,
@@ -40,7 +40,7 @@ CALLS = 3600.0
 """Idle timeout of gRPC calls in seconds: streaming calls may be silent for long."""
 
 
-def serve(proto: Any, context: Context, route: ir.Route, hostname: str) -> None:
+def serve(proto: components.Route, context: Context, route: ir.Route, hostname: str) -> None:
     """Write the action of a route. Raises InvalidValueError.
 
     ``hostname``: the hostname of the virtual host if it is exact, else empty.
@@ -50,61 +50,66 @@ def serve(proto: Any, context: Context, route: ir.Route, hostname: str) -> None:
             _forward(proto, context, route, route.action)
         case ir.Redirect():
             _redirect(proto.redirect, route, route.action, hostname)
-        case ir.Respond(status):
-            respond(proto, status)
+        case ir.Respond(status, grpc):
+            # Envoy answers a gRPC call with the status UNAVAILABLE instead.
+            respond(proto, 503 if grpc else status)
     if not proto.route.weighted_clusters.clusters:
         headers.apply(proto, "response", route.response_headers)
 
 
-def respond(proto: Any, status: int) -> None:
+def respond(proto: components.Route, status: int) -> None:
     """Respond with a status. Raises InvalidValueError unless it is between 200 and 599."""
     if not 200 <= status <= 599:
         raise InvalidValueError("status must be between 200 and 599")
     proto.direct_response.status = status
 
 
-def _forward(proto: Any, context: Context, route: ir.Route, action: ir.Forward) -> None:
-    backends = [backend for backend in action.backends if backend.weight > 0]
-    if not any(backend.cluster in context.clusters for backend in backends):
-        proto.direct_response.status = 503 if action.grpc else 500
-        return
+def _forward(
+    proto: components.Route, context: Context, route: ir.Route, action: ir.Forward
+) -> None:
     action_proto = proto.route
-    _to(proto, context, route, backends)
+    _to(proto, route, action)
     path = rewriting.rewrite(action.rewrite.path, route.match.path)
     if path is not None:
         action_proto.regex_rewrite.CopyFrom(path)
     action_proto.request_mirror_policies.extend(mirrors.mirrors(action.mirrors, context.clusters))
-    clusters = [context.clusters[backend.cluster] for backend in backends if backend.cluster]
+    clusters = [context.clusters[backend.cluster] for backend in action.backends]
     action_proto.hash_policy.extend(load_balancing.hash_policies(clusters))
-    if action.persistence is not None and len(backends) > 1:
+    if action.persistence is not None and (len(action.backends) > 1 or action.failing):
         action_proto.weighted_clusters.use_hash_policy.value = True
         action_proto.hash_policy.append(session_persistence.share(action.persistence))
     calls = all(cluster.protocol == "grpc" for cluster in clusters)
     _limits(action_proto, route, action, calls=calls)
 
 
-def _to(proto: Any, context: Context, route: ir.Route, backends: list[ir.Backend]) -> None:
-    """Forward to one cluster, or to several by weight; a share without a cluster is rejected."""
-    assert isinstance(route.action, ir.Forward)
+def _to(proto: components.Route, route: ir.Route, action: ir.Forward) -> None:
+    """Forward to one cluster, or to several by weight."""
     action_proto = proto.route
-    action_proto.cluster_not_found_response_code = _NOT_FOUND[route.action.grpc]
-    only = backends[0]
-    if len(backends) == 1 and not only.request_headers and not only.response_headers:
+    action_proto.cluster_not_found_response_code = _NOT_FOUND[action.grpc]
+    only = action.backends[0]
+    weighted = len(action.backends) > 1 or action.failing
+    if not weighted and not only.request_headers and not only.response_headers:
         action_proto.cluster = only.cluster
         _sent(proto, action_proto, route, route.request_headers)
         return
-    for backend in backends:
-        known = backend.cluster in context.clusters
-        share = action_proto.weighted_clusters.clusters.add(
-            name=backend.cluster if known else names.BROKEN, weight=number(backend.weight)
-        )
+    shares = action_proto.weighted_clusters.clusters
+    for backend in action.backends:
+        share = shares.add(name=backend.cluster, weight=number(backend.weight))
         # Envoy applies a share's changes before a route's, so that a share has all of them.
         _sent(share, share, route, headers.joined(route.request_headers, backend.request_headers))
         response_edit = headers.joined(route.response_headers, backend.response_headers)
         headers.apply(share, "response", response_edit)
+    if action.failing:
+        share = shares.add(name=names.BROKEN, weight=number(action.failing))
+        headers.apply(share, "response", route.response_headers)
 
 
-def _sent(edited: Any, action_proto: Any, route: ir.Route, edit: ir.HeaderEdit) -> None:
+def _sent(
+    edited: headers.HeaderTarget,
+    action_proto: components.RouteAction | _Share,
+    route: ir.Route,
+    edit: ir.HeaderEdit,
+) -> None:
     """Write the changes of a request's headers and Host."""
     assert isinstance(route.action, ir.Forward)
     request = headers.request(edit)
@@ -115,7 +120,9 @@ def _sent(edited: Any, action_proto: Any, route: ir.Route, edit: ir.HeaderEdit) 
         action_proto.host_rewrite_literal = rewriting.hostname(hostname)
 
 
-def _limits(action_proto: Any, route: ir.Route, action: ir.Forward, *, calls: bool) -> None:
+def _limits(
+    action_proto: components.RouteAction, route: ir.Route, action: ir.Forward, *, calls: bool
+) -> None:
     policy = retries.policy(action.retry, action.backend_timeout)
     timeouts = [action.request_timeout]
     if policy is not None:
@@ -134,7 +141,9 @@ def _limits(action_proto: Any, route: ir.Route, action: ir.Forward, *, calls: bo
         action_proto.idle_timeout.CopyFrom(quoting.seconds(CALLS))
 
 
-def _redirect(proto: Any, route: ir.Route, action: ir.Redirect, hostname: str) -> None:
+def _redirect(
+    proto: components.RedirectAction, route: ir.Route, action: ir.Redirect, hostname: str
+) -> None:
     proto.response_code = _REDIRECTS[action.status]
     if action.scheme is not None:
         proto.scheme_redirect = action.scheme

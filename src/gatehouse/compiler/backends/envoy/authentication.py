@@ -19,15 +19,16 @@ from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.basic_auth.v3 import basic_auth_pb2
 from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
-from envoy.type.matcher.v3 import metadata_pb2, string_pb2, value_pb2
+from envoy.type.matcher.v3 import metadata_pb2, number_pb2, string_pb2, value_pb2
+from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import claim_headers, ext_authz, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.envoy.route_context import Context
-from gatehouse.compiler.backends.envoy.unsupported import left_out
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import authentication as ir
 from gatehouse.compiler.ir import http
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 _PLAIN = "{PLAIN}"
 _HASH = "{SHA}"
@@ -44,7 +45,7 @@ class _KeySet(msgspec.Struct):
     keys: list[dict[str, Any]] = []
 
 
-def guard(context: Context, route: http.Route) -> list[Any]:
+def guard(context: Context, route: http.Route) -> list[extension_pb2.TypedExtensionConfig]:
     """Return the filters that reject unauthenticated requests. Raises InvalidValueError."""
     match route.authentication:
         case ir.Basic() if uses_authenticator(context, route):
@@ -79,7 +80,7 @@ def uses_authenticator(context: Context, route: http.Route) -> bool:
     return isinstance(authentication, ir.Oidc)
 
 
-def unsupported(context: Context, route: http.Route) -> list[str]:
+def unsupported(context: Context, route: http.Route) -> list[UnsupportedSetting]:
     """Return the users whose passwords Envoy does not support."""
     authentication = route.authentication
     if not isinstance(authentication, ir.Basic) or uses_authenticator(context, route):
@@ -89,16 +90,12 @@ def unsupported(context: Context, route: http.Route) -> list[str]:
     if not others or others == len(lines):
         return []
     why = f"users that cannot log in: {others}. {_KNOWN}"
-    return [left_out("AuthenticationFilter", _named(authentication), "basic.secretRef", why)]
+    return [UnsupportedSetting(authentication.origin, why)]
 
 
 def holds_secrets(route: http.Route) -> bool:
     """Return whether the resources of a route contain passwords or keys."""
     return isinstance(route.authentication, ir.Basic | ir.Jwt)
-
-
-def _named(authentication: ir.Basic | ir.Jwt) -> list[str]:
-    return [authentication.filter] if authentication.filter else []
 
 
 def _lines(context: Context, basic: ir.Basic) -> list[str]:
@@ -128,24 +125,22 @@ def _is_sha1(text: str) -> bool:
         return False
 
 
-def _basic(context: Context, basic: ir.Basic) -> Any:
+def _basic(context: Context, basic: ir.Basic) -> extension_pb2.TypedExtensionConfig:
     users = _users(_lines(context, basic))
     if not users:
         why = f"no user has a supported password: {_KNOWN}"
-        raise InvalidValueError(
-            left_out("AuthenticationFilter", _named(basic), "basic.secretRef", why)
-        )
+        raise InvalidValueError(why, basic.origin)
     text = "".join(f"{name}:{hashed}\n" for name, hashed in users.items())
     proto = basic_auth_pb2.BasicAuth(users=base_pb2.DataSource(inline_string=quoting.lines(text)))
     return _extension("envoy.filters.http.basic_auth", proto)
 
 
-def _tokens(context: Context, jwt: ir.Jwt) -> list[Any]:
+def _tokens(context: Context, jwt: ir.Jwt) -> list[extension_pb2.TypedExtensionConfig]:
     secret = context.secrets.get(jwt.keys)
     keys = _usable(secret.content.reveal()) if secret is not None else []
     if not keys:
         why = "no key of a type that Envoy supports"
-        raise InvalidValueError(left_out("AuthenticationFilter", _named(jwt), "jwt", why))
+        raise InvalidValueError(why, jwt.origin)
     provider = config_pb2.JwtProvider(
         local_jwks=base_pb2.DataSource(inline_bytes=msgspec.json.encode({"keys": keys})),
         forward=True,
@@ -177,11 +172,11 @@ def _is_usable(key: dict[str, Any]) -> bool:
     return members is not None and all(key.get(name) for name in members)
 
 
-def _extension(name: str, message: Any) -> Any:
+def _extension(name: str, message: Message) -> extension_pb2.TypedExtensionConfig:
     return extension_pb2.TypedExtensionConfig(name=name, typed_config=packed(message))
 
 
-def _authorized(authorization: ir.Authorization) -> Any:
+def _authorized(authorization: ir.Authorization) -> filter_pb2.RBAC:
     requirements = [
         _combined([_claim(claim) for claim in requirement.claims], every=requirement.every)
         for requirement in authorization.requirements
@@ -193,14 +188,14 @@ def _authorized(authorization: ir.Authorization) -> Any:
     return filter_pb2.RBAC(rules=rbac_pb2.RBAC(policies={"claims": policy}))
 
 
-def _combined(principals: list[Any], *, every: bool) -> Any:
+def _combined(principals: list[rbac_pb2.Principal], *, every: bool) -> rbac_pb2.Principal:
     if not principals:
         return _Principal(any=True)
     ids = _Principal.Set(ids=principals)
     return _Principal(and_ids=ids) if every else _Principal(or_ids=ids)
 
 
-def _claim(claim: ir.Claim) -> Any:
+def _claim(claim: ir.Claim) -> rbac_pb2.Principal:
     """Match one of a claim's values; of a list each entry counts."""
     if not claim.values:
         return _metadata(claim, value_pb2.ValueMatcher(present_match=True))
@@ -212,7 +207,7 @@ def _claim(claim: ir.Claim) -> Any:
     return _combined([_metadata(claim, value_matcher) for value_matcher in matchers], every=False)
 
 
-def _values(value: str, *, regex: bool) -> list[Any]:
+def _values(value: str, *, regex: bool) -> list[value_pb2.ValueMatcher]:
     if regex:
         text = string_pb2.StringMatcher(safe_regex=quoting.pattern(value))
         return [value_pb2.ValueMatcher(string_match=text)]
@@ -221,11 +216,12 @@ def _values(value: str, *, regex: bool) -> list[Any]:
     if value in ("true", "false"):
         matchers.append(value_pb2.ValueMatcher(bool_match=value == "true"))
     if _NUMBER.fullmatch(value):
-        matchers.append(value_pb2.ValueMatcher(double_match={"exact": float(value)}))
+        number = number_pb2.DoubleMatcher(exact=float(value))
+        matchers.append(value_pb2.ValueMatcher(double_match=number))
     return matchers
 
 
-def _metadata(claim: ir.Claim, value: Any) -> Any:
+def _metadata(claim: ir.Claim, value: value_pb2.ValueMatcher) -> rbac_pb2.Principal:
     path = [
         metadata_pb2.MetadataMatcher.PathSegment(key=key)
         for key in (claim_headers.PAYLOAD, quoting.text(claim.name))

@@ -7,10 +7,10 @@ with a value from the metadata of the route.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.core.v3 import base_pb2
+from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
@@ -22,7 +22,7 @@ _METADATA = "gh.challenge"
 _UNAUTHORIZED = 401
 
 
-def replies() -> Any:
+def replies() -> manager_pb2.LocalReplyConfig:
     """Return the local reply configuration that sets the challenge."""
     proto = manager_pb2.LocalReplyConfig()
     mapper = proto.mappers.add()
@@ -41,7 +41,7 @@ def replies() -> Any:
     return proto
 
 
-def apply(proto: Any, authentication: ir.Authentication | None) -> None:
+def apply(proto: components.Route, authentication: ir.Authentication | None) -> None:
     """Write the challenge of a route into its metadata. Raises InvalidValueError."""
     match authentication:
         case ir.Basic(realm):

@@ -8,10 +8,10 @@ not configure it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from envoy.config.core.v3 import base_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
+from google.protobuf import any_pb2
 
 from gatehouse.compiler.backends.envoy.protobufs import packed
 
@@ -66,12 +66,12 @@ end
 """.replace("METADATA", METADATA).replace("PAYLOAD", PAYLOAD)
 
 
-def filter_of() -> Any:
+def filter_of() -> lua_pb2.Lua:
     """Return the filter, which does nothing until a route configures it."""
     return lua_pb2.Lua(source_codes={_NAME: base_pb2.DataSource(inline_string=_SCRIPT)})
 
 
-def per_route_config(claims: Mapping[str, str]) -> Any:
+def per_route_config(claims: Mapping[str, str]) -> any_pb2.Any:
     """Return the filter's configuration for a route: names of claims by header."""
     proto = lua_pb2.LuaPerRoute(name=_NAME)
     proto.filter_context.update({"headers": dict(claims)})

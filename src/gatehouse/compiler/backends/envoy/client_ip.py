@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
 
 from envoy.config.core.v3 import address_pb2, extension_pb2
-from envoy.config.listener.v3 import listener_components_pb2
+from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import (
+    http_connection_manager_pb2 as manager_pb2,
+)
 from envoy.extensions.http.original_ip_detection.xff.v3 import xff_pb2
 
 from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir.settings import DataPlaneSettings
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 _ALL_NETWORKS = {"0.0.0.0/0", "::/0"}
 _NO_NETWORK = ("0.0.0.0/32",)
 """Matches no connection; an empty list of ranges would match all addresses."""
 
 
-def apply(proto: Any, edge: DataPlaneSettings) -> None:
+def apply(proto: manager_pb2.HttpConnectionManager, edge: DataPlaneSettings) -> None:
     """Write the source of the client address, and whether X-Forwarded-For is sent to backends."""
     skip_append = bool({"x-forwarded-for", "*"} & {*edge.removed_headers})
     client_address = edge.client_address
@@ -42,7 +45,7 @@ def apply(proto: Any, edge: DataPlaneSettings) -> None:
     )
 
 
-def listener_filters(edge: DataPlaneSettings) -> list[Any]:
+def listener_filters(edge: DataPlaneSettings) -> list[listener_components_pb2.ListenerFilter]:
     """Return the listener filter that reads a PROXY protocol header, if it is the source."""
     client_address = edge.client_address
     if client_address is None or client_address.source != "proxy-protocol":
@@ -55,7 +58,7 @@ def listener_filters(edge: DataPlaneSettings) -> list[Any]:
     ]
 
 
-def admit(listener: Any, edge: DataPlaneSettings) -> None:
+def admit(listener: listener_pb2.Listener, edge: DataPlaneSettings) -> None:
     """Restrict a listener to trusted proxies if the client address comes from the PROXY protocol.
 
     Envoy replaces the address of every connection that starts with a header, so that connections
@@ -77,14 +80,14 @@ def admit(listener: Any, edge: DataPlaneSettings) -> None:
         chain.filter_chain_match.direct_source_prefix_ranges.extend(trusted)
 
 
-def unsupported(edge: DataPlaneSettings) -> list[str]:
+def unsupported(edge: DataPlaneSettings) -> list[UnsupportedSetting]:
     """Return the settings of the data plane that Envoy does not support."""
-    if not edge.server_tokens:
+    if not edge.exposes_version:
         return []
-    return ["NginxProxy: spec.serverTokens: not supported by Envoy"]
+    return [UnsupportedSetting(edge.source("exposes_version"), "not supported by Envoy")]
 
 
-def network(text: str) -> Any:
+def network(text: str) -> address_pb2.CidrRange:
     """Build a CIDR range from an address or a network. Raises InvalidValueError."""
     try:
         network = ipaddress.ip_network(text, strict=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from envoy.config.cluster.v3 import circuit_breaker_pb2, cluster_pb2
 from envoy.config.core.v3 import base_pb2, protocol_pb2
@@ -12,6 +11,7 @@ from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2, tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http_pb2
 from envoy.type.matcher.v3 import string_pb2
+from envoy.type.v3 import percent_pb2
 
 from gatehouse.compiler.backends.envoy import (
     dynamic_clusters,
@@ -51,7 +51,7 @@ def cluster(source: ir.Cluster, capabilities: Capabilities, name: str = "") -> R
     return Resource.make(CLUSTER, proto.name, written(proto), origins=origins)
 
 
-def base(name: str) -> Any:
+def base(name: str) -> cluster_pb2.Cluster:
     """Return a cluster with the settings that all clusters have in common."""
     proto = cluster_pb2.Cluster(
         name=name,
@@ -72,7 +72,7 @@ def base(name: str) -> Any:
     return proto
 
 
-def set_idle_timeout(proto: Any, idle: float) -> None:
+def set_idle_timeout(proto: cluster_pb2.Cluster, idle: float) -> None:
     """Set the idle timeout in seconds of a cluster's HTTP/1.1 connections."""
     options = _Options()
     options.explicit_http_config.http_protocol_options.CopyFrom(protocol_pb2.Http1ProtocolOptions())
@@ -86,7 +86,7 @@ def endpoints(source: ir.Cluster, name: str = "") -> Resource:
     return assignment(name or source.name, [locality] if source.endpoints else [])
 
 
-def lb_endpoints(endpoints: Iterable[ir.Endpoint]) -> list[Any]:
+def lb_endpoints(endpoints: Iterable[ir.Endpoint]) -> list[components.LbEndpoint]:
     """Return endpoints in Envoy's format."""
     return [
         components.LbEndpoint(
@@ -96,17 +96,19 @@ def lb_endpoints(endpoints: Iterable[ir.Endpoint]) -> list[Any]:
     ]
 
 
-def assignment(name: str, localities: list[Any], dropped: float = 0.0) -> Resource:
+def assignment(
+    name: str, localities: list[components.LocalityLbEndpoints], dropped: float = 0.0
+) -> Resource:
     """Build the endpoints of a name. ``dropped``: the share (0 to 1) of requests to drop."""
     proto = endpoint_pb2.ClusterLoadAssignment(cluster_name=name, endpoints=localities)
     if dropped:
         drop = proto.policy.drop_overloads.add(category="nowhere")
         drop.drop_percentage.numerator = round(dropped * 1_000_000)
-        drop.drop_percentage.denominator = 2
+        drop.drop_percentage.denominator = percent_pb2.FractionalPercent.MILLION
     return Resource.make(ENDPOINTS, name, written(proto))
 
 
-def _http(source: ir.Cluster) -> Any:
+def _http(source: ir.Cluster) -> http_pb2.HttpProtocolOptions:
     proto = _Options()
     if source.protocol == "http":
         proto.explicit_http_config.http_protocol_options.CopyFrom(
@@ -128,7 +130,9 @@ def _http(source: ir.Cluster) -> Any:
     return proto
 
 
-def _tls(source: ir.Cluster, tls: ir.BackendTls, capabilities: Capabilities) -> Any:
+def _tls(
+    source: ir.Cluster, tls: ir.BackendTls, capabilities: Capabilities
+) -> base_pb2.TransportSocket:
     certificates = [names.backend_certificate(source.name)] if tls.certificate else []
     alpn = {"http": ("http/1.1",), "h2c": ("h2",), "grpc": ("h2",)}.get(source.protocol, ())
     common = secrets.common(certificates, *alpn)
@@ -155,7 +159,7 @@ def _names(tls: ir.BackendTls) -> tuple[ir.SubjectName, ...]:
     return tls.names or (ir.SubjectName("dns", tls.server_name),)
 
 
-def _subject(name: ir.SubjectName) -> Any:
+def _subject(name: ir.SubjectName) -> common_pb2.SubjectAltNameMatcher:
     kinds = common_pb2.SubjectAltNameMatcher
     return kinds(
         san_type=kinds.DNS if name.kind == "dns" else kinds.URI,

@@ -8,8 +8,6 @@ configures it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2, extension_pb2, protocol_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
@@ -23,6 +21,7 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
     header_mutation_pb2 as early_pb2,
 )
 from envoy.type.matcher.v3 import string_pb2
+from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import (
     challenges,
@@ -61,7 +60,7 @@ end
 """
 
 
-def manager(port: int, listener: str, edge: DataPlaneSettings) -> Any:
+def manager(port: int, listener: str, edge: DataPlaneSettings) -> manager_pb2.HttpConnectionManager:
     """Return the connection manager of a port, or of the hostnames of one listener on it."""
     proto = _Manager(
         codec_type=_Manager.AUTO if edge.http2 else _Manager.HTTP1,
@@ -89,7 +88,7 @@ def manager(port: int, listener: str, edge: DataPlaneSettings) -> Any:
     return proto
 
 
-def scopes(index: int = 0) -> Any:
+def scopes(index: int = 0) -> manager_pb2.ScopedRoutes:
     """Return the scoped routes that select the virtual host by the scope header, without the port.
 
     ``index``: the number of colon-separated elements before the scope in the header.
@@ -105,7 +104,7 @@ def scopes(index: int = 0) -> Any:
     )
 
 
-def _scope_header(port: int, listener: str) -> Any:
+def _scope_header(port: int, listener: str) -> extension_pb2.TypedExtensionConfig:
     """Set the scope header, and replace any that a client sent."""
     value = names.scope(port, listener, "%REQ(:AUTHORITY)%")
     mutations = [
@@ -118,13 +117,13 @@ def _scope_header(port: int, listener: str) -> Any:
     )
 
 
-def _remove_envoy_headers() -> Any:
+def _remove_envoy_headers() -> mutation_rules_pb2.HeaderMutation:
     """Remove headers that control Envoy: it obeys those of clients in private networks."""
     prefix = string_pb2.StringMatcher(prefix="x-envoy-")
     return _Mutation(remove_on_match=_Mutation.RemoveOnMatch(key_matcher=prefix))
 
 
-def _filters(port: int, edge: DataPlaneSettings) -> list[Any]:
+def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]:
     lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_LOOKUP_SCRIPT))
     filters = [_filter(names.SCOPES, lookup)]
     if edge.compression is not None:
@@ -140,11 +139,11 @@ def _filters(port: int, edge: DataPlaneSettings) -> list[Any]:
     return filters
 
 
-def _filter(name: str, config: Any) -> Any:
+def _filter(name: str, config: Message) -> manager_pb2.HttpFilter:
     return manager_pb2.HttpFilter(name=name, typed_config=packed(config))
 
 
-def _forwarded(port: int, edge: DataPlaneSettings) -> Any:
+def _forwarded(port: int, edge: DataPlaneSettings) -> header_mutation_pb2.HeaderMutation:
     """Set the default headers for backends; changes by routes come after it."""
     defaults = {
         "x-real-ip": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
+from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import headers, quoting, route_match
 from gatehouse.compiler.ir import http as ir
@@ -29,7 +29,7 @@ _LABELS = tuple(
 class Case(msgspec.Struct, frozen=True):
     """A kind of requests: its additional conditions and its response."""
 
-    conditions: tuple[Any, ...] = ()
+    conditions: tuple[components.HeaderMatcher, ...] = ()
     preflight: bool = False
     """Whether these are preflight requests, which the proxy answers itself."""
     labels: tuple[tuple[str, str], ...] = ()
@@ -102,7 +102,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(quoting.literal(name) for name in names)
 
 
-def apply(proto: Any, case: Case) -> None:
+def apply(proto: components.Route, case: Case) -> None:
     """Write the response of a case into a route."""
     proto.response_headers_to_remove.extend(
         name for name in case.hidden if name not in proto.response_headers_to_remove

@@ -7,11 +7,11 @@ controls only the end of the name: the prefix is fixed, so that no other cluster
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
+from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.core.v3 import base_pb2, socket_option_pb2, substitution_format_string_pb2
 from envoy.config.listener.v3 import listener_components_pb2 as components
+from envoy.config.listener.v3 import listener_pb2
 from envoy.extensions.filters.common.set_filter_state.v3 import value_pb2
 from envoy.extensions.filters.network.set_filter_state.v3 import set_filter_state_pb2
 from envoy.extensions.filters.network.tcp_proxy.v3 import tcp_proxy_pb2
@@ -53,18 +53,17 @@ class DynamicCluster(msgspec.Struct, frozen=True):
     """Name of the IR cluster."""
 
 
-def single_cluster(host: ir.L4Host) -> str | None:
-    """Return the cluster of a hostname without a chain of its own, "" for none; None if it needs
-    one."""
+def needs_chain(host: ir.L4Host) -> bool:
+    """Return whether a hostname needs a filter chain of its own."""
     if host.certificates or host.sources:
-        return None
-    shares = [each for each in host.backends if each.weight > 0]
-    if len(shares) > 1 or (shares and (not host.hostname or host.hostname.startswith("*"))):
-        return None
-    return shares[0].cluster if shares else ""
+        return True
+    if not host.backends:
+        return False
+    mixed = len(host.backends) > 1 or bool(host.rejected)
+    return mixed or not host.hostname or host.hostname.startswith("*")
 
 
-def forward(prefix: str, *, unlimited: bool = False) -> Any:
+def forward(prefix: str, *, unlimited: bool = False) -> tcp_proxy_pb2.TcpProxy:
     """Return the part of the TCP proxy that all connections share.
 
     ``unlimited``: without a maximum age.
@@ -78,7 +77,7 @@ def forward(prefix: str, *, unlimited: bool = False) -> Any:
     return proto
 
 
-def filters(stat_prefix: str, prefix: str, suffix: str) -> list[Any]:
+def filters(stat_prefix: str, prefix: str, suffix: str) -> list[components.Filter]:
     """Return the filters that forward to the cluster whose name ends in ``suffix``."""
     text = base_pb2.DataSource(inline_string=quoting.literal(prefix) + suffix)
     value = value_pb2.FilterStateValue(
@@ -98,7 +97,7 @@ def filters(stat_prefix: str, prefix: str, suffix: str) -> list[Any]:
     ]
 
 
-def limit_buffers(listener: Any) -> None:
+def limit_buffers(listener: listener_pb2.Listener) -> None:
     """Limit buffers of a listener's connections, and detect dead clients by TCP keepalive.
 
     These are fields of the listener: they do not depend on chains.
@@ -120,7 +119,7 @@ def limit_buffers(listener: Any) -> None:
         )
 
 
-def set_tcp_keepalive(cluster: Any) -> None:
+def set_tcp_keepalive(cluster: cluster_pb2.Cluster) -> None:
     """Limit buffers and enable TCP keepalive for connections of a cluster."""
     cluster.per_connection_buffer_limit_bytes.CopyFrom(number(BUFFER))
     keepalive = cluster.upstream_connection_options.tcp_keepalive

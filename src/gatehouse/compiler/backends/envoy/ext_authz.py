@@ -8,15 +8,19 @@ authenticator. If it is unavailable, requests are rejected.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.core.v3 import address_pb2, base_pb2, extension_pb2, http_uri_pb2
+from envoy.config.core.v3 import (
+    address_pb2,
+    base_pb2,
+    config_source_pb2,
+    extension_pb2,
+    http_uri_pb2,
+)
 from envoy.config.endpoint.v3 import endpoint_components_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from envoy.type.matcher.v3 import string_pb2
-from envoy.type.v3 import http_status_pb2
 
 from gatehouse.compiler.backends import relying_parties
 from gatehouse.compiler.backends.envoy import (
@@ -27,14 +31,14 @@ from gatehouse.compiler.backends.envoy import (
     rewriting,
     route_match,
 )
-from gatehouse.compiler.backends.envoy.protobufs import packed, written
+from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, written
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.fragments import Need
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc
-from gatehouse.dataplane.origin import Origin
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, Resource
 from gatehouse.sidecars.authenticator import config
@@ -49,14 +53,14 @@ STATUS_ON_ERROR = 503
 _ANSWERED = ("cache-control", "content-type", "location", "referrer-policy", "set-cookie")
 
 
-def guard(context: Context, oidc: Oidc) -> Any:
+def guard(context: Context, oidc: Oidc) -> extension_pb2.TypedExtensionConfig:
     """Return the filter that permits authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.authenticators:
         why = "OpenID Connect requires an agent with an authenticator"
-        raise InvalidValueError(f"AuthenticationFilter {oidc.filter}: spec.oidc: {why}")
+        raise InvalidValueError(why, oidc.origin)
     if oidc in context.taken:
         path = context.taken[oidc]
-        raise InvalidValueError(f"the path {path} is already used by another AuthenticationFilter")
+        raise InvalidValueError(f"the path {path} is already used by another filter", oidc.origin)
     party = _party(oidc)
     request_headers = {
         "x-origin": _origin(context),
@@ -68,7 +72,7 @@ def guard(context: Context, oidc: Oidc) -> Any:
                       upstream=("cookie", *party.headers))  # fmt: skip
 
 
-def passwords(basic: Basic) -> Any:
+def passwords(basic: Basic) -> extension_pb2.TypedExtensionConfig:
     """Return the filter that permits only users whose password an authenticator accepts."""
     return _ext_authz(
         _realm(basic).name, {}, allowed="authorization", disallowed="cookie", upstream=()
@@ -82,7 +86,7 @@ def _ext_authz(
     allowed: str,
     disallowed: str,
     upstream: Sequence[str],
-) -> Any:
+) -> extension_pb2.TypedExtensionConfig:
     """Return the filter that calls ``name``.
 
     ``allowed``, ``disallowed``: client headers that are passed to it, or not. ``upstream``: headers
@@ -112,17 +116,17 @@ def _ext_authz(
         service.authorization_response.allowed_upstream_headers.CopyFrom(_exactly(*upstream))
     proto = ext_authz_pb2.ExtAuthz(
         http_service=service,
-        transport_api_version="V3",
+        transport_api_version=config_source_pb2.V3,
         allowed_headers=_exactly(allowed),
         disallowed_headers=_exactly(disallowed),
-        status_on_error=http_status_pb2.HttpStatus(code=STATUS_ON_ERROR),
+        status_on_error=http_status(STATUS_ON_ERROR),
     )
     return extension_pb2.TypedExtensionConfig(
         name="envoy.filters.http.ext_authz", typed_config=packed(proto)
     )
 
 
-def _exactly(*values: str) -> Any:
+def _exactly(*values: str) -> string_pb2.ListStringMatcher:
     patterns = [string_pb2.StringMatcher(exact=each) for each in values]
     return string_pb2.ListStringMatcher(patterns=patterns)
 
@@ -139,8 +143,12 @@ def _party(oidc: Oidc) -> Party:
 
 
 def _realm(basic: Basic) -> Realm:
-    name = names.digest(basic.filter, basic.realm, basic.users)
-    return Realm(name, basic.filter, basic.realm, _file(basic.users))
+    name = names.digest(_name(basic.origin), basic.realm, basic.users)
+    return Realm(name, _name(basic.origin), basic.realm, _file(basic.users))
+
+
+def _name(origin: Origin) -> str:
+    return f"{origin.namespace}/{origin.name}" if origin != NO_ORIGIN else ""
 
 
 def _file(secret: str) -> str:
@@ -179,7 +187,7 @@ def _paths(oidc: Oidc) -> dict[str, str]:
     return {path: action for path, action in actions.items() if path}
 
 
-def routes(context: Context, host: ir.VirtualHost) -> Iterator[Any]:
+def routes(context: Context, host: ir.VirtualHost) -> Iterator[components.Route]:
     """Return the routes to the authenticator itself, which precede those of the host."""
     if not context.capabilities.authenticators:
         return
@@ -192,7 +200,7 @@ def routes(context: Context, host: ir.VirtualHost) -> Iterator[Any]:
                 continue
 
 
-def _own(context: Context, oidc: Oidc) -> list[Any]:
+def _own(context: Context, oidc: Oidc) -> list[components.Route]:
     party, result = _party(oidc), []
     for path, action in _paths(oidc).items():
         exact = ir.PathExact(path)
@@ -202,6 +210,7 @@ def _own(context: Context, oidc: Oidc) -> list[Any]:
         proto.route.cluster = names.AUTHENTICATOR
         proto.route.timeout.CopyFrom(quoting.seconds(AUTHORIZATION_TIMEOUT_SECONDS))
         onward = rewriting.rewrite(ir.FullPath(f"/{party.name}/{action}"), exact)
+        assert onward is not None
         proto.route.regex_rewrite.CopyFrom(onward)
         proto.request_headers_to_add.append(headers.option("x-origin", _origin(context)))
         proto.request_headers_to_remove.append("authorization")
@@ -220,7 +229,7 @@ def needed(
         for route in host.routes
         if isinstance(route.authentication, Oidc | Basic) and uses_authenticator(route)
     }
-    return frozenset((use[0].filter, repr(use), use) for use in used)
+    return frozenset((_name(use[0].origin), repr(use), use) for use in used)
 
 
 def resources(

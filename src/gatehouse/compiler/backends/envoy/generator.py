@@ -20,7 +20,7 @@ from gatehouse.compiler.backends.envoy import (
 from gatehouse.compiler.backends.envoy import clusters as cluster_resources
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
 from gatehouse.compiler.backends.envoy.kube_apiserver import fragments as kube_apiserver
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.backends.fragments import Fragment, Output, collect, failed
 from gatehouse.compiler.backends.source import Source, capabilities, configuration
 from gatehouse.compiler.ir import gateway as ir
@@ -87,11 +87,14 @@ def _settings(ask: Ask, gateway: Source) -> Fragment[Resource]:
     why = "snippets in NGINX syntax are not supported by Envoy"
     origins = [snippet.origin for snippet in found.snippets]
     origins += ask(virtual_hosts.snippet_origins, gateway)
-    reasons = [*client_ip.unsupported(found.edge), *compression.unsupported(found.edge)]
+    settings = [*client_ip.unsupported(found.edge), *compression.unsupported(found.edge)]
     return Fragment(
         (),
         (
-            *(Unsupported(of_gateway(gateway.name), each) for each in reasons),
+            *(
+                Unsupported(of_gateway(gateway.name), each.reason, setting=each.setting)
+                for each in settings
+            ),
             *(Unsupported(origin, why) for origin in dict.fromkeys(origins)),
         ),
     )
@@ -131,7 +134,7 @@ def _cluster(ask: Ask, which: tuple[Source, str]) -> Fragment[Resource] | None:
         resource = cluster_resources.cluster(cluster, capabilities(ask, gateway))
         return Fragment((resource, cluster_resources.endpoints(cluster), *own_secrets))
     except Exception as error:
-        return Fragment((), (Unsupported(cluster.origin, reason(error)),))
+        return Fragment((), (unserved(cluster.origin, error),))
 
 
 def _certificates(ask: Ask, gateway: Source) -> Table[str, ir.Certificate]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Literal, TypeAlias
 
 import msgspec
 from envoy.config.core.v3 import base_pb2
+from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import quoting
 from gatehouse.compiler.backends.failures import InvalidValueError
@@ -20,7 +21,13 @@ MAX_CHANGES = 950
 each, including those that the compiler adds."""
 
 
-def option(name: str, value: str, *, append: bool = False, keep_empty: bool = False) -> Any:
+HeaderTarget: TypeAlias = "components.Route | components.WeightedCluster.ClusterWeight"
+"""Messages whose headers a route changes."""
+
+
+def option(
+    name: str, value: str, *, append: bool = False, keep_empty: bool = False
+) -> base_pb2.HeaderValueOption:
     """Return the option that sets or appends a header; ``value`` may contain Envoy's format.
 
     ``keep_empty``: set it also if the value is empty. Never pass unescaped user input. Raises
@@ -64,7 +71,7 @@ def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
     )
 
 
-def apply(proto: Any, kind: str, edit: ir.HeaderEdit) -> None:
+def apply(proto: HeaderTarget, kind: Literal["request", "response"], edit: ir.HeaderEdit) -> None:
     """Write an edit into a route or a share; ``kind`` is ``request`` or ``response``.
 
     Raises InvalidValueError.
@@ -74,14 +81,16 @@ def apply(proto: Any, kind: str, edit: ir.HeaderEdit) -> None:
         raise InvalidValueError(
             f"rule changes {changes} headers of a {kind}: Envoy supports at most {MAX_CHANGES}"
         )
-    removed = getattr(proto, f"{kind}_headers_to_remove")
-    added = getattr(proto, f"{kind}_headers_to_add")
+    if kind == "request":
+        removed, added = proto.request_headers_to_remove, proto.request_headers_to_add
+    else:
+        removed, added = proto.response_headers_to_remove, proto.response_headers_to_add
     removed.extend(quoting.changed_header(name) for name in edit.remove)
     added.extend(_options(edit.set, append=False))
     added.extend(_options(edit.add, append=True))
 
 
-def _options(items: Iterable[ir.HeaderValue], *, append: bool) -> list[Any]:
+def _options(items: Iterable[ir.HeaderValue], *, append: bool) -> list[base_pb2.HeaderValueOption]:
     return [
         option(
             quoting.changed_header(item.name),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.endpoint.v3 import endpoint_components_pb2 as components
@@ -22,26 +21,25 @@ UDP_IDLE = 30.0
 Clusters = Mapping[str, http.Cluster]
 
 
-def forward(prefix: str, host: ir.L4Host, clusters_by_name: Clusters, *, unlimited: bool) -> Any:
-    """Return the filter that forwards connections; those of a share without a cluster are
-    closed."""
+def forward(prefix: str, host: ir.L4Host, *, unlimited: bool) -> listener_components_pb2.Filter:
+    """Return the filter that forwards connections."""
     proto = dynamic_clusters.forward(prefix, unlimited=unlimited)
-    shares = [
-        (_target(each, clusters_by_name), each.weight) for each in host.backends if each.weight > 0
-    ]
+    shares = [(each.cluster, each.weight) for each in host.backends]
+    if host.rejected or not shares:
+        shares.append((names.BROKEN, max(1, host.rejected)))
     if len(shares) > 1:
         for name, weight in shares:
             proto.weighted_clusters.clusters.add(name=name, weight=weight)
     else:
-        proto.cluster = shares[0][0] if shares else names.BROKEN
+        proto.cluster = shares[0][0]
     return listener_components_pb2.Filter(
         name="envoy.filters.network.tcp_proxy", typed_config=packed(proto)
     )
 
 
-def datagrams(port: int, host: ir.L4Host, clusters_by_name: Clusters) -> Any:
+def datagrams(port: int, host: ir.L4Host) -> listener_components_pb2.ListenerFilter:
     """Return the listener filter that forwards datagrams."""
-    route = packed(route_pb2.Route(cluster=_of_datagrams(port, host, clusters_by_name)))
+    route = packed(route_pb2.Route(cluster=_of_datagrams(port, host)))
     proto = udp_proxy_pb2.UdpProxyConfig(
         stat_prefix=f"udp_{port}", idle_timeout=quoting.seconds(UDP_IDLE)
     )
@@ -55,19 +53,18 @@ def datagrams(port: int, host: ir.L4Host, clusters_by_name: Clusters) -> Any:
 
 def mixed(port: int, host: ir.L4Host, clusters_by_name: Clusters) -> list[Resource]:
     """Return the cluster of all backends of a UDP port, since Envoy's UDP proxy has no weights."""
-    shares = _shares(host)
-    if len(shares) < 2:
+    if not _is_mixed(host):
         return []
-    name = _of_datagrams(port, host, clusters_by_name)
+    name = _of_datagrams(port, host)
     proto = clusters.base(name)
     proto.common_lb_config.locality_weighted_lb_config.CopyFrom(
         cluster_pb2.Cluster.CommonLbConfig.LocalityWeightedLbConfig()
     )
     proto.lb_policy = cluster_pb2.Cluster.RANDOM
-    localities, dropped_weight = [], 0
-    for index, share in enumerate(shares):
-        cluster = clusters_by_name.get(share.cluster)
-        if cluster is None or not cluster.endpoints:
+    localities, dropped_weight = [], host.rejected
+    for index, share in enumerate(host.backends):
+        cluster = clusters_by_name[share.cluster]
+        if not cluster.endpoints:
             dropped_weight += share.weight
             continue
         locality = components.LocalityLbEndpoints(
@@ -76,23 +73,18 @@ def mixed(port: int, host: ir.L4Host, clusters_by_name: Clusters) -> list[Resour
         )
         locality.locality.sub_zone = str(index)
         localities.append(locality)
-    dropped = dropped_weight / sum(share.weight for share in shares)
+    dropped = dropped_weight / (host.rejected + sum(share.weight for share in host.backends))
     return [
         Resource.make(CLUSTER, name, written(proto)),
         clusters.assignment(name, localities, dropped),
     ]
 
 
-def _shares(host: ir.L4Host) -> list[ir.L4Backend]:
-    return [each for each in host.backends if each.weight > 0]
+def _is_mixed(host: ir.L4Host) -> bool:
+    return len(host.backends) > 1 or bool(host.backends and host.rejected)
 
 
-def _of_datagrams(port: int, host: ir.L4Host, clusters_by_name: Clusters) -> str:
-    shares = _shares(host)
-    if len(shares) > 1:
+def _of_datagrams(port: int, host: ir.L4Host) -> str:
+    if _is_mixed(host):
         return f"udp-{port}"
-    return _target(shares[0], clusters_by_name) if shares else names.BROKEN
-
-
-def _target(backend: ir.L4Backend, clusters_by_name: Clusters) -> str:
-    return backend.cluster if backend.cluster in clusters_by_name else names.BROKEN
+    return host.backends[0].cluster if host.backends else names.BROKEN

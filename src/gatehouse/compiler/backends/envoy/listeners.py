@@ -8,15 +8,16 @@ routes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
+from envoy.config.core.v3 import address_pb2
 from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2, udp_listener_config_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 
-from gatehouse.compiler.backends.configuration import ClusterReferences, Clusters
+from gatehouse.compiler.backends.configuration import Clusters
 from gatehouse.compiler.backends.envoy import (
     client_ip,
     connection_manager,
@@ -30,13 +31,11 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.filter_chains import Chain, chains
 from gatehouse.compiler.backends.envoy.protobufs import address, packed, written
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.backends.fragments import Fragment, failed
 from gatehouse.compiler.backends.source import Source, configuration
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.settings import DataPlaneSettings
-from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import Origin, of_port
 from gatehouse.dataplane.xds.resources import LISTENER, Resource
 from gatehouse.incremental.query import Ask
@@ -119,19 +118,17 @@ def _resources(ask: Ask, which: tuple[Source, PortKey]) -> Fragment[Resource] | 
     port = ask.entry(ports, gateway, key)
     if port is None:
         return None
-    # UDP uses the endpoints of several clusters; others depend on cluster names only.
-    udp = port.family == "udp"
-    known = Clusters(ask, gateway) if udp else ClusterReferences(ask, gateway)
     try:
-        result = [listener(port, known)]
-        if udp:
-            result += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
+        result = [listener(port)]
+        if port.family == "udp":
+            host = next(iter(port.streams[0].hosts))
+            result += l4.mixed(port.number, host, Clusters(ask, gateway))
     except Exception as error:
-        return Fragment((), (Unsupported(port.origin, reason(error)),))
+        return Fragment((), (unserved(port.origin, error),))
     return Fragment(tuple(result))
 
 
-def listener(port: Port, clusters: Mapping[str, http.Cluster]) -> Resource:
+def listener(port: Port) -> Resource:
     """Build the listener of a port."""
     proto = listener_pb2.Listener(
         name=names.listener(port.number, port.family), address=_address(port)
@@ -141,9 +138,8 @@ def listener(port: Port, clusters: Mapping[str, http.Cluster]) -> Resource:
         return _resource(port, proto)
     if port.family == "udp":
         proto.udp_listener_config.CopyFrom(udp_listener_config_pb2.UdpListenerConfig())
-        proto.listener_filters.append(
-            l4.datagrams(port.number, next(iter(port.streams[0].hosts)), clusters)
-        )
+        host = next(iter(port.streams[0].hosts))
+        proto.listener_filters.append(l4.datagrams(port.number, host))
         return _resource(port, proto)
     proto.listener_filters.extend(client_ip.listener_filters(port.edge))
     tls = any(each.protocol == "TLS" for each in port.streams)
@@ -155,16 +151,16 @@ def listener(port: Port, clusters: Mapping[str, http.Cluster]) -> Resource:
                 name=_INSPECTOR, typed_config=packed(tls_inspector_pb2.TlsInspector())
             )
         )
-    proto.filter_chains.extend(_chains(port, clusters))
+    proto.filter_chains.extend(_chains(port))
     client_ip.admit(proto, port.edge)
     return _resource(port, proto)
 
 
-def _resource(port: Port, proto: Any) -> Resource:
+def _resource(port: Port, proto: listener_pb2.Listener) -> Resource:
     return Resource.make(LISTENER, proto.name, written(proto), origins=(port.origin,))
 
 
-def _address(port: Port) -> Any:
+def _address(port: Port) -> address_pb2.Address:
     udp = port.family == "udp"
     if port.bind_address:
         return address(port.bind_address, port.number, udp=udp)
@@ -173,7 +169,7 @@ def _address(port: Port) -> Any:
     return address("::", port.number, udp=udp, ipv4_too=port.edge.ipv4)
 
 
-def _chains(port: Port, clusters: Mapping[str, http.Cluster]) -> Iterable[Any]:
+def _chains(port: Port) -> Iterable[components.FilterChain]:
     if port.plain:
         yield components.FilterChain(name=names.chain(port.number, ""), filters=[_http(port, "")])
     for chain in port.chains:
@@ -182,7 +178,7 @@ def _chains(port: Port, clusters: Mapping[str, http.Cluster]) -> Iterable[Any]:
             yield _https(port, chain)
     for stream in port.streams:
         for host in stream.hosts:
-            yield _stream(port.number, stream, host, clusters)
+            yield _stream(port.number, stream, host)
     # A chain for all names would shadow this one: then every hostname has its own chain.
     if port.passthrough and not any(_for_all(port)):
         yield components.FilterChain(
@@ -202,14 +198,14 @@ def _for_all(port: Port) -> Iterable[bool]:
             yield not host.hostname
 
 
-def _http(port: Port, listener: str) -> Any:
+def _http(port: Port, listener: str) -> components.Filter:
     manager = connection_manager.manager(port.number, listener, port.edge)
     return components.Filter(
         name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
     )
 
 
-def _https(port: Port, chain: Chain) -> Any:
+def _https(port: Port, chain: Chain) -> components.FilterChain:
     name = names.chain(port.number, chain.listener, chain.number)
     certificates = [
         names.server_certificate(name, index) for index in range(len(chain.certificates))
@@ -227,13 +223,11 @@ def _https(port: Port, chain: Chain) -> Any:
     )
 
 
-def _stream(
-    port: int, stream: ir.L4Listener, host: ir.L4Host, clusters: Mapping[str, http.Cluster]
-) -> Any:
+def _stream(port: int, stream: ir.L4Listener, host: ir.L4Host) -> components.FilterChain:
     prefix = f"{stream.protocol.lower()}_{port}"
     name = names.chain(port, f"stream/{host.hostname}")
     unlimited = stream.protocol != "TLS" or bool(host.certificates)
-    tcp_proxy = l4.forward(prefix, host, clusters, unlimited=unlimited)
+    tcp_proxy = l4.forward(prefix, host, unlimited=unlimited)
     proto = components.FilterChain(name=name, filters=[tcp_proxy])
     if stream.protocol == "TLS":
         proto.filter_chain_match.CopyFrom(_sni_match((host.hostname,)))
@@ -241,13 +235,13 @@ def _stream(
         # Connections from other sources match no chain and reach no backend.
         proto.filter_chain_match.source_prefix_ranges.extend(map(client_ip.network, host.sources))
     # Without a backend the connection is closed before the handshake.
-    if host.certificates and any(each.cluster for each in host.backends):
+    if host.certificates and host.backends:
         certificates = [names.server_certificate(name, n) for n in range(len(host.certificates))]
         proto.transport_socket.CopyFrom(secrets.server(certificates))
     return proto
 
 
-def _sni_match(hostnames: tuple[str, ...]) -> Any:
+def _sni_match(hostnames: tuple[str, ...]) -> components.FilterChainMatch:
     """Match hostnames in SNI; an empty one matches all."""
     server_names = [] if "" in hostnames else sorted(map(quoting.hostname, hostnames))
     return components.FilterChainMatch(server_names=server_names, transport_protocol="tls")

@@ -2,53 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 
-from gatehouse.compiler.backends.envoy.unsupported import left_out
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import UpstreamSettings
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 _Policy = components.RouteAction.HashPolicy
 
-
-def policy(settings: UpstreamSettings) -> int:
-    """Return Envoy's policy for a method in NGINX's syntax."""
-    method, *words = settings.balancing.split() or ["round_robin"]
-    result: int = {
-        "least_conn": cluster_pb2.Cluster.LEAST_REQUEST,
-        "least_time": cluster_pb2.Cluster.LEAST_REQUEST,
-        "ip_hash": cluster_pb2.Cluster.RING_HASH,
-        "hash": cluster_pb2.Cluster.RING_HASH,
-        "random": cluster_pb2.Cluster.LEAST_REQUEST if words else cluster_pb2.Cluster.RANDOM,
-    }.get(method, cluster_pb2.Cluster.ROUND_ROBIN)
-    return result
+_POLICIES = {
+    "round-robin": cluster_pb2.Cluster.ROUND_ROBIN,
+    "least-connections": cluster_pb2.Cluster.LEAST_REQUEST,
+    "least-time": cluster_pb2.Cluster.LEAST_REQUEST,
+    "client-hash": cluster_pb2.Cluster.RING_HASH,
+    "hash": cluster_pb2.Cluster.RING_HASH,
+    # Envoy chooses between two random endpoints.
+    "random": cluster_pb2.Cluster.LEAST_REQUEST,
+}
 
 
-def unsupported(settings: UpstreamSettings) -> list[str]:
+def policy(settings: UpstreamSettings) -> cluster_pb2.Cluster.LbPolicy:
+    """Return Envoy's policy for the choice of endpoints."""
+    drawn = settings.balancing.method == "random" and not settings.balancing.choice
+    return cluster_pb2.Cluster.RANDOM if drawn else _POLICIES[settings.balancing.method]
+
+
+def unsupported(settings: UpstreamSettings) -> list[UnsupportedSetting]:
     """Return the settings that Envoy does not support."""
     reasons = {}
-    if "least_time" in settings.balancing:
-        reasons["loadBalancingMethod"] = (
-            f"Envoy uses the endpoint with the fewest requests instead of {settings.balancing}"
+    if settings.balancing.timed:
+        reasons["balancing"] = (
+            "Envoy does not compare response times; using the endpoint with the fewest requests"
         )
-    if settings.balancing.startswith("hash") and _hash_policy(settings) is None:
-        reasons["hashMethodKey"] = f"Envoy cannot hash ${_key(settings)}; using round robin"
+    if settings.balancing.method == "hash" and _hash_policy(settings) is None:
+        reasons["key"] = f"Envoy cannot hash ${_key(settings)}; using round robin"
     if settings.connections:
-        reasons["keepAlive.connections"] = (
+        reasons["connections"] = (
             "not supported by Envoy: connections are kept until their idle timeout"
         )
-    return [
-        left_out("UpstreamSettingsPolicy", settings.policies, field, why)
-        for field, why in reasons.items()
-    ]
+    return [UnsupportedSetting(settings.source(field), reason) for field, reason in reasons.items()]
 
 
-def hash_policies(clusters: list[ir.Cluster]) -> list[Any]:
+def hash_policies(clusters: list[ir.Cluster]) -> list[components.RouteAction.HashPolicy]:
     """Return the hash policies of the clusters that use hashing, without duplicates."""
-    policies: list[Any] = []
+    policies: list[components.RouteAction.HashPolicy] = []
     for cluster in clusters:
         proto = _hash_policy(cluster.settings)
         if proto is not None and proto not in policies:
@@ -60,13 +58,12 @@ def _key(settings: UpstreamSettings) -> str:
     return settings.key.name if settings.key is not None else "request_uri"
 
 
-def _hash_policy(settings: UpstreamSettings) -> Any:
+def _hash_policy(settings: UpstreamSettings) -> components.RouteAction.HashPolicy | None:
     """Return the hash policy of a cluster; None if it has none or Envoy does not support its
     key."""
-    method = settings.balancing.partition(" ")[0]
-    if method == "ip_hash":
+    if settings.balancing.method == "client-hash":
         return _source()
-    if method != "hash":
+    if settings.balancing.method != "hash":
         return None
     key = _key(settings)
     if key in ("remote_addr", "binary_remote_addr"):
@@ -86,5 +83,5 @@ def _hash_policy(settings: UpstreamSettings) -> Any:
     return None
 
 
-def _source() -> Any:
+def _source() -> components.RouteAction.HashPolicy:
     return _Policy(connection_properties=_Policy.ConnectionProperties(source_ip=True))

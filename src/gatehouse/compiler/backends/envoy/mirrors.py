@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.type.v3 import percent_pb2
@@ -13,7 +12,9 @@ from gatehouse.compiler.ir import http as ir
 _WHOLE = 1_000_000
 
 
-def mirrors(targets: Iterable[ir.Mirror], clusters: Mapping[str, ir.Cluster]) -> list[Any]:
+def mirrors(
+    targets: Iterable[ir.Mirror], clusters: Mapping[str, ir.Cluster]
+) -> list[components.RouteAction.RequestMirrorPolicy]:
     """Return the mirror policies of a route; mirrors without a cluster are skipped."""
     policies = []
     for mirror in targets:

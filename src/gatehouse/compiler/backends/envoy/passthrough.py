@@ -10,13 +10,12 @@ from collections.abc import Iterable
 
 from gatehouse.compiler.backends.configuration import Clusters
 from gatehouse.compiler.backends.envoy import clusters, names, proxy_protocol, quoting
-from gatehouse.compiler.backends.envoy.dynamic_clusters import DynamicCluster, single_cluster
+from gatehouse.compiler.backends.envoy.dynamic_clusters import DynamicCluster, needs_chain
 from gatehouse.compiler.backends.envoy.filter_chains import chains
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.backends.fragments import Fragment, failed
 from gatehouse.compiler.backends.source import Source, capabilities, configuration
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.xds.resources import Resource
 from gatehouse.incremental.grouping import (
     Derived,
@@ -66,7 +65,7 @@ def _chained(ask: Ask, which: PortKey) -> Derived[Wildcards, str, ir.L4Host, ir.
 
 
 def _if_chained(wildcards: Wildcards, hostname: str, host: ir.L4Host) -> ir.L4Host | None:
-    chained = single_cluster(host) is None or _covered(hostname, wildcards)
+    chained = needs_chain(host) or _covered(hostname, wildcards)
     return host if chained else None
 
 
@@ -94,10 +93,9 @@ def _cluster_of_host(
     about: tuple[Wildcards, int], hostname: str, host: ir.L4Host
 ) -> DynamicCluster | None:
     wildcards, port = about
-    cluster = single_cluster(host)
-    if not cluster or _covered(hostname, wildcards):
+    if needs_chain(host) or not host.backends or _covered(hostname, wildcards):
         return None
-    return DynamicCluster(names.by_name(port) + hostname, cluster)
+    return DynamicCluster(names.by_name(port) + hostname, host.backends[0].cluster)
 
 
 def _wildcards(ask: Ask, which: PortKey) -> Wildcards:
@@ -112,7 +110,7 @@ def _chained_wildcards(ask: Ask, which: PortKey) -> Grouping[None, str, ir.L4Hos
 
 
 def _chained_wildcard(_: None, hostname: str, host: ir.L4Host) -> Iterable[str]:
-    return [hostname] if _is_wildcard(hostname) and single_cluster(host) is None else []
+    return [hostname] if _is_wildcard(hostname) and needs_chain(host) else []
 
 
 def _is_wildcard(hostname: str) -> bool:
@@ -177,4 +175,4 @@ def _resources(ask: Ask, which: tuple[Source, str]) -> Fragment[Resource] | None
         proto = clusters.cluster(cluster, capabilities(ask, gateway), quoting.text(name))
         return Fragment((proto, clusters.endpoints(cluster, name)))
     except Exception as error:
-        return Fragment((), (Unsupported(cluster.origin, reason(error)),))
+        return Fragment((), (unserved(cluster.origin, error),))

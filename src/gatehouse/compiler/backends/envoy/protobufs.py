@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, cast
 
 from envoy.config.core.v3 import address_pb2, config_source_pb2
+from envoy.type.v3 import http_status_pb2
 from google.protobuf import any_pb2, wrappers_pb2
+from google.protobuf.message import Message
+
+Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | float | bool | None"
+"""Value of a `Struct`."""
 
 
-def packed(message: Any) -> any_pb2.Any:
+def packed(message: Message) -> any_pb2.Any:
     """Pack a message into ``Any``; equal messages give identical bytes."""
     proto = any_pb2.Any()
     proto.Pack(message, deterministic=True)
     return proto
 
 
-def written(message: Any) -> bytes:
+def written(message: Message) -> bytes:
     """Serialise a message; equal messages give identical bytes."""
-    body: bytes = message.SerializeToString(deterministic=True)
-    return body
+    return message.SerializeToString(deterministic=True)
 
 
 def ads() -> config_source_pb2.ConfigSource:
@@ -29,7 +34,9 @@ def ads() -> config_source_pb2.ConfigSource:
     )
 
 
-def address(host: str, port: int, *, udp: bool = False, ipv4_too: bool = False) -> Any:
+def address(
+    host: str, port: int, *, udp: bool = False, ipv4_too: bool = False
+) -> address_pb2.Address:
     """Return a socket address."""
     socket = address_pb2.SocketAddress
     return address_pb2.Address(
@@ -40,6 +47,12 @@ def address(host: str, port: int, *, udp: bool = False, ipv4_too: bool = False) 
             ipv4_compat=ipv4_too,
         )
     )
+
+
+def http_status(code: int) -> http_status_pb2.HttpStatus:
+    """Return a status code in Envoy's format."""
+    # The values of this enum are the codes.
+    return http_status_pb2.HttpStatus(code=cast("http_status_pb2.StatusCode", code))
 
 
 def number(value: int) -> wrappers_pb2.UInt32Value:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 from envoy.config.listener.v3 import listener_components_pb2 as components
+from envoy.config.listener.v3 import listener_pb2
 from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
 
 from gatehouse.compiler.backends.envoy import client_ip, dynamic_clusters, names, quoting
@@ -109,7 +109,7 @@ def destination(port: int, source: ir.Destination) -> dynamic_clusters.DynamicCl
     return dynamic_clusters.DynamicCluster(f"{prefix}{host}:{source.port}", source.cluster)
 
 
-def fill(proto: Any, port: int, entrance: ProxyProtocolInputs) -> None:
+def fill(proto: listener_pb2.Listener, port: int, entrance: ProxyProtocolInputs) -> None:
     """Write the listener of a port. Raises InvalidValueError."""
     dynamic_clusters.limit_buffers(proto)
     proto.listener_filters.append(
@@ -122,7 +122,7 @@ def fill(proto: Any, port: int, entrance: ProxyProtocolInputs) -> None:
     proto.filter_chains.extend(_chains(port, entrance))
 
 
-def _chains(port: int, entrance: ProxyProtocolInputs) -> Iterator[Any]:
+def _chains(port: int, entrance: ProxyProtocolInputs) -> Iterator[components.FilterChain]:
     proxies = [client_ip.network(restricted) for restricted in entrance.proxies]
     for restricted in entrance.restricted:
         proto = components.FilterChain(
@@ -146,7 +146,7 @@ def _chains(port: int, entrance: ProxyProtocolInputs) -> Iterator[Any]:
     yield everything
 
 
-def _filters(port: int, sources: tuple[str, ...]) -> list[Any]:
+def _filters(port: int, sources: tuple[str, ...]) -> list[components.Filter]:
     prefix = names.by_destination(port, sources)
     return dynamic_clusters.filters(f"proxy_{port}", prefix, dynamic_clusters.DESTINATION)
 

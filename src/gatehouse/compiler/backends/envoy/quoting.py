@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 from urllib.parse import quote
 
 import re2
@@ -107,7 +106,7 @@ def seconds(value: float) -> duration_pb2.Duration:
     return proto
 
 
-def pattern(value: str) -> Any:
+def pattern(value: str) -> regex_pb2.RegexMatcher:
     """Check a user's regular expression. Return the matcher for a whole value."""
     if len(value) > MAX_PATTERN_CHARACTERS:
         raise InvalidValueError(
@@ -116,7 +115,7 @@ def pattern(value: str) -> Any:
     return regex(text(value))
 
 
-def regex(value: str) -> Any:
+def regex(value: str) -> regex_pb2.RegexMatcher:
     """Return the matcher of a regular expression for a whole value. Raises InvalidValueError."""
     options = re2.Options()
     options.log_errors = False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
@@ -11,9 +9,9 @@ from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb
 from envoy.type.v3 import token_bucket_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
-from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth
-from gatehouse.compiler.backends.envoy.unsupported import left_out
+from gatehouse.compiler.backends.envoy.protobufs import http_status, number, packed, truth
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 FILTER = "envoy.filters.http.local_ratelimit"
 
@@ -32,28 +30,26 @@ _HEADERS = {
 }
 
 
-def limits(rates: ir.RateLimits) -> list[Any]:
+def limits(rates: ir.RateLimits) -> list[extension_pb2.TypedExtensionConfig]:
     """Return a filter for each supported limit. Raises InvalidValueError."""
     return [_limit(rates, limit) for limit in rates.limits if _unsupported_attribute(limit) is None]
 
 
-def unsupported(rates: ir.RateLimits) -> list[str]:
+def unsupported(rates: ir.RateLimits) -> list[UnsupportedSetting]:
     """Return the settings of the limits that Envoy does not support."""
     findings = []
     for limit in rates.limits:
-        policy, _, index = limit.name.rpartition("/")
-        path = f"rateLimit.local.rules[{index}]"
         attribute = _unsupported_attribute(limit)
         if attribute is not None:
             why = f"Envoy cannot limit by ${attribute}"
-            findings.append(left_out("RateLimitPolicy", [policy], f"{path}.key", why))
+            findings.append(UnsupportedSetting(limit.origin.field("key"), why))
         elif limit.burst and limit.delay is not None:
             why = "Envoy does not delay a burst"
-            findings.append(left_out("RateLimitPolicy", [policy], f"{path}.delay", why))
+            findings.append(UnsupportedSetting(limit.origin.field("delay"), why))
     return findings
 
 
-def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> Any:
+def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> extension_pb2.TypedExtensionConfig:
     interval = {"second": 1.0, "minute": 60.0}[limit.per]
     bucket = _bucket(limit.burst + 1, limit.rate, interval)
     proto = local_rate_limit_pb2.LocalRateLimit(
@@ -62,7 +58,7 @@ def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> Any:
         always_consume_default_token_bucket=truth(False),
         max_dynamic_descriptors=number(max(1, min(_MAX_DESCRIPTORS, limit.memory // _BYTES))),
     )
-    proto.status.code = rates.status if rates.status is not None else _STATUS
+    proto.status.CopyFrom(http_status(rates.status if rates.status is not None else _STATUS))
     proto.filter_enabled.default_value.numerator = 100
     proto.filter_enforced.default_value.numerator = 0 if rates.dry_run else 100
     actions, entries = [], []
@@ -78,7 +74,7 @@ def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> Any:
     return extension_pb2.TypedExtensionConfig(name=FILTER, typed_config=packed(proto))
 
 
-def _bucket(burst: int, rate: int, seconds: float) -> Any:
+def _bucket(burst: int, rate: int, seconds: float) -> token_bucket_pb2.TokenBucket:
     return token_bucket_pb2.TokenBucket(
         max_tokens=burst, tokens_per_fill=number(rate), fill_interval=quoting.seconds(seconds)
     )
@@ -102,7 +98,7 @@ def _name(part: str | ir.Attribute, key: str) -> str:
     return "remote_address" if isinstance(part, ir.Attribute) and _is_client(part.name) else key
 
 
-def _action(part: str | ir.Attribute, key: str) -> Any:
+def _action(part: str | ir.Attribute, key: str) -> components.RateLimit.Action:
     """Return the request attribute to count by; requests without it are not counted."""
     if isinstance(part, str):
         value = quoting.text(part) or "-"

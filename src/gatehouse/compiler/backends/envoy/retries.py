@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 
@@ -14,14 +12,14 @@ from gatehouse.compiler.ir import http as ir
 _FAILURES = "connect-failure,refused-stream,reset"
 
 
-def safe_policy() -> Any:
+def safe_policy() -> components.RetryPolicy:
     """Return the default policy: retry requests that no backend has received."""
     return elsewhere(
         components.RetryPolicy(retry_on="connect-failure,refused-stream", num_retries=number(2))
     )
 
 
-def policy(retry: ir.Retry | None, attempt: float) -> Any:
+def policy(retry: ir.Retry | None, attempt: float) -> components.RetryPolicy | None:
     """Return a route's own policy; None for the default. ``attempt``: timeout of each in
     seconds."""
     if retry is None:
@@ -39,7 +37,7 @@ def policy(retry: ir.Retry | None, attempt: float) -> Any:
     return elsewhere(proto)
 
 
-def elsewhere(proto: Any) -> Any:
+def elsewhere(proto: components.RetryPolicy) -> components.RetryPolicy:
     """Prefer endpoints that were not tried yet."""
     proto.retry_host_predicate.add(
         name="envoy.retry_host_predicates.previous_hosts",

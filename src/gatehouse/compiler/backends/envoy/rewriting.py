@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.type.matcher.v3 import regex_pb2
 
 from gatehouse.compiler.backends.envoy import quoting, route_match
@@ -11,7 +9,9 @@ from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 
-def rewrite(path_rewrite: ir.PathRewrite | None, path: ir.PathMatch) -> Any:
+def rewrite(
+    path_rewrite: ir.PathRewrite | None, path: ir.PathMatch
+) -> regex_pb2.RegexMatchAndSubstitute | None:
     """Return the rewrite of the path; None if it does not change. The query stays."""
     match path_rewrite:
         case ir.FullPath(value):
@@ -33,7 +33,7 @@ def matched(path: ir.PathMatch) -> str:
     return route_match.decoded(path.value).rstrip("/")
 
 
-def _prefix(prefix: str, base: str) -> Any:
+def _prefix(prefix: str, base: str) -> regex_pb2.RegexMatchAndSubstitute | None:
     if not prefix:
         return _substitution("/", f"{base}/") if base else None
     pattern = quoting.escape(prefix) if route_match.is_plain(prefix) else quoting.encoded(prefix)
@@ -41,7 +41,7 @@ def _prefix(prefix: str, base: str) -> Any:
     return _substitution(pattern, base) if base else _substitution(f"{pattern}/*", "/")
 
 
-def _substitution(pattern: str, value: str) -> Any:
+def _substitution(pattern: str, value: str) -> regex_pb2.RegexMatchAndSubstitute:
     return regex_pb2.RegexMatchAndSubstitute(
         pattern=quoting.regex(f"^{pattern}"),
         substitution=quoting.replacement(value),

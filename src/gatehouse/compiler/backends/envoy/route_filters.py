@@ -7,7 +7,6 @@ listeners do not depend on them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
@@ -16,6 +15,8 @@ from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
 from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
 from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.type.matcher.v3 import http_inputs_pb2
+from google.protobuf import any_pb2
+from google.protobuf.message import Message
 from xds.core.v3 import extension_pb2 as xds_extension_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
@@ -28,9 +29,9 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.protobufs import number, packed
 from gatehouse.compiler.backends.envoy.route_context import Context
-from gatehouse.compiler.backends.envoy.unsupported import left_out
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 FILTER = "gh.guard"
 BODY = "gh.body"
@@ -43,7 +44,7 @@ _MAX_LENGTH = 2**63 - 1
 _BUFFER = "envoy.filters.http.buffer"
 
 
-def idle() -> Any:
+def idle() -> extension_matcher_pb2.ExtensionWithMatcher:
     """Return a filter that does nothing until a route configures it."""
     composite = extension_pb2.TypedExtensionConfig(
         name="composite", typed_config=packed(composite_pb2.Composite())
@@ -53,7 +54,7 @@ def idle() -> Any:
     )
 
 
-def rejections(route: ir.Route, match: Any) -> list[Any]:
+def rejections(route: ir.Route, match: components.RouteMatch) -> list[components.Route]:
     """Return the routes before a route that reject requests with a body that is too large."""
     size = route.settings.client.body_size
     if not size:
@@ -66,7 +67,7 @@ def rejections(route: ir.Route, match: Any) -> list[Any]:
     return [proto]
 
 
-def apply(proto: Any, context: Context, route: ir.Route) -> None:
+def apply(proto: components.Route, context: Context, route: ir.Route) -> None:
     """Write the filters of a route. Raises InvalidValueError."""
     if route.snippets:
         objects = ", ".join(dict.fromkeys(str(snippet.origin) for snippet in route.snippets))
@@ -89,27 +90,27 @@ def apply(proto: Any, context: Context, route: ir.Route) -> None:
         proto.typed_per_filter_config[session_persistence.FILTER].CopyFrom(config)
 
 
-def _own(matcher: Any) -> Any:
+def _own(matcher: matcher_pb2.Matcher) -> any_pb2.Any:
     return packed(extension_matcher_pb2.ExtensionWithMatcherPerRoute(xds_matcher=matcher))
 
 
-def _execute(filters: Sequence[Any]) -> Any:
+def _execute(filters: Sequence[extension_pb2.TypedExtensionConfig]) -> matcher_pb2.Matcher.OnMatch:
     """Run filters one after the other."""
     action = composite_pb2.ExecuteFilterAction()
     action.filter_chain.typed_config.extend(filters)
     return _action(action)
 
 
-def _skip() -> Any:
+def _skip() -> matcher_pb2.Matcher.OnMatch:
     return _action(skip_action_pb2.SkipFilter())
 
 
-def _action(message: Any) -> Any:
+def _action(message: Message) -> matcher_pb2.Matcher.OnMatch:
     proto = xds_extension_pb2.TypedExtensionConfig(name="action", typed_config=packed(message))
     return matcher_pb2.Matcher.OnMatch(action=proto)
 
 
-def _buffer_unknown_length(size: int) -> Any:
+def _buffer_unknown_length(size: int) -> matcher_pb2.Matcher:
     """Buffer bodies of unknown length, except bidirectional streams."""
     buffer = extension_pb2.TypedExtensionConfig(
         name=_BUFFER, typed_config=packed(buffer_pb2.Buffer(max_request_bytes=number(size)))
@@ -125,38 +126,33 @@ def _buffer_unknown_length(size: int) -> Any:
     return proto
 
 
-def unsupported(context: Context, route: ir.Route) -> list[str]:
+def unsupported(context: Context, route: ir.Route) -> list[UnsupportedSetting]:
     """Return the settings of a route that Envoy does not support."""
     client, proxy = route.settings.client, route.settings.proxy
-    client_fields = {
-        "body.bufferSize": client.body_buffer,
-        "body.timeout": client.body_timeout,
-        "keepAlive.requests": client.requests,
-        "keepAlive.time": client.lifetime,
-        "keepAlive.timeout": client.idle,
-        "keepAlive.minTimeout": client.keepalive_min_timeout,
-    }
-    proxy_fields = {
-        "buffering.disable": proxy.buffering,
-        "buffering.bufferSize": proxy.buffer_size,
-        "buffering.buffers": proxy.buffers,
-        "buffering.busyBuffersSize": proxy.busy_buffers_size,
-        "timeout.connect": proxy.connect,
-    }
     why = "not supported by Envoy for a route"
     findings = [
-        left_out(kind, policies, ", ".join(fields), why)
-        for kind, policies, values in (
-            ("ClientSettingsPolicy", client.policies, client_fields),
-            ("ProxySettingsPolicy", proxy.policies, proxy_fields),
-        )
-        if (fields := [name for name, value in values.items() if value is not None])
+        UnsupportedSetting(settings.source(field), why)
+        for settings, fields in ((client, _CLIENT_FIELDS), (proxy, _PROXY_FIELDS))
+        for field in fields
+        if getattr(settings, field) is not None
     ]
     if client.body_size and client.body_size > BUFFERED:
         why = "Envoy limits only bodies with Content-Length"
-        findings.append(left_out("ClientSettingsPolicy", client.policies, "body.maxSize", why))
+        findings.append(UnsupportedSetting(client.source("body_size"), why))
     return [
         *findings,
         *rate_limits.unsupported(route.settings.rates),
         *authentication.unsupported(context, route),
     ]
+
+
+_CLIENT_FIELDS = (
+    "body_buffer",
+    "body_timeout",
+    "requests",
+    "lifetime",
+    "idle",
+    "keepalive_min_timeout",
+)
+_PROXY_FIELDS = ("buffering", "buffer_size", "buffers", "busy_buffers_size", "connect")
+"""Settings of a route that Envoy does not support."""

@@ -8,7 +8,6 @@ matches all of them.
 from __future__ import annotations
 
 import re
-from typing import Any
 from urllib.parse import unquote
 
 from envoy.config.route.v3 import route_components_pb2 as components
@@ -22,7 +21,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
 _NAME = re.compile(r"[A-Za-z0-9._~-]+")
 
 
-def match(source: ir.Match) -> Any:
+def match(source: ir.Match) -> components.RouteMatch:
     """Return the match of a route. Raises InvalidValueError."""
     proto = components.RouteMatch()
     _path(proto, source.path)
@@ -45,28 +44,28 @@ def is_plain(path: str) -> bool:
     return _PLAIN.fullmatch(path) is not None
 
 
-def method(name: str) -> Any:
+def method(name: str) -> components.HeaderMatcher:
     """Match a method."""
     return components.HeaderMatcher(
         name=":method", string_match=string_pb2.StringMatcher(exact=quoting.text(name))
     )
 
 
-def present(name: str) -> Any:
+def present(name: str) -> components.HeaderMatcher:
     """Match requests with a non-empty value of a header."""
     return holds(name, "(?s).+")
 
 
-def holds(name: str, pattern: str) -> Any:
+def holds(name: str, pattern: str) -> components.HeaderMatcher:
     """Match requests whose header matches a pattern of the generator."""
     return components.HeaderMatcher(name=name, string_match=_regex(pattern))
 
 
-def _regex(pattern: str) -> Any:
+def _regex(pattern: str) -> string_pb2.StringMatcher:
     return string_pb2.StringMatcher(safe_regex=quoting.regex(pattern))
 
 
-def _path(proto: Any, path_match: ir.PathMatch) -> None:
+def _path(proto: components.RouteMatch, path_match: ir.PathMatch) -> None:
     match path_match:
         case ir.PathExact(value):
             path = decoded(quoting.text(value))
@@ -89,7 +88,7 @@ def _path(proto: Any, path_match: ir.PathMatch) -> None:
             proto.safe_regex.CopyFrom(quoting.pattern(value))
 
 
-def _header(item: ir.ValueMatch) -> list[Any]:
+def _header(item: ir.ValueMatch) -> list[components.HeaderMatcher]:
     name = quoting.header_name(item.name)
     if not item.regex:
         exact = string_pb2.StringMatcher(exact=quoting.text(item.value))
@@ -99,7 +98,7 @@ def _header(item: ir.ValueMatch) -> list[Any]:
     return [header, present(name)] if quoting.matches_nothing(item.value) else [header]
 
 
-def _parameter(proto: Any, item: ir.ValueMatch) -> None:
+def _parameter(proto: components.RouteMatch, item: ir.ValueMatch) -> None:
     if item.regex:
         # An empty value counts as absent.
         quoting.pattern(item.value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import (
@@ -14,42 +12,41 @@ from gatehouse.compiler.backends.envoy import (
     route_match,
 )
 from gatehouse.compiler.backends.envoy.route_context import Context
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import served_without, unserved
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
 
 
 def routes(
     context: Context, route: ir.Route, hostname: str, unsupported: list[Unsupported]
-) -> list[Any]:
+) -> list[components.Route]:
     """Return the Envoy routes of a route; one that is not supported answers 500 and is reported."""
     try:
         unsupported += [
-            Unsupported(route.origin, why, served=True)
-            for why in unsupported_features(context, route)
+            served_without(route.origin, each) for each in unsupported_settings(context, route)
         ]
         match = route_match.match(route.match)
     except Exception as error:
         # A match that cannot be generated never matches.
-        unsupported.append(Unsupported(route.origin, reason(error)))
+        unsupported.append(unserved(route.origin, error))
         return []
     try:
         return _cases(context, route, match, hostname)
     except Exception as error:
-        unsupported.append(Unsupported(route.origin, reason(error)))
+        unsupported.append(unserved(route.origin, error))
         failed = components.Route(name=route.name, match=match)
         failed.direct_response.status = 500
         return [failed]
 
 
-def not_found() -> Any:
+def not_found() -> components.Route:
     """Return the last route of a hostname; without it, other virtual hosts would be tried."""
     proto = components.Route(match=components.RouteMatch(prefix="/"))
     proto.direct_response.status = 404
     return proto
 
 
-def unsupported_features(context: Context, route: ir.Route) -> list[str]:
+def unsupported_settings(context: Context, route: ir.Route) -> list[UnsupportedSetting]:
     """Return the settings of a route that Envoy does not support."""
     findings = route_filters.unsupported(context, route)
     if isinstance(route.action, ir.Forward):
@@ -65,7 +62,9 @@ def cluster_names(action: ir.Forward) -> frozenset[str]:
     return frozenset(clusters | {mirror.cluster for mirror in action.mirrors})
 
 
-def _cases(context: Context, route: ir.Route, match: Any, hostname: str) -> list[Any]:
+def _cases(
+    context: Context, route: ir.Route, match: components.RouteMatch, hostname: str
+) -> list[components.Route]:
     result = []
     for case in cors.cases(route.cors, route.match.method):
         case_match = components.RouteMatch()

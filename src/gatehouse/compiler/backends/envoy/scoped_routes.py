@@ -10,7 +10,6 @@ regardless of their number.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from envoy.config.route.v3 import route_components_pb2 as components
@@ -20,7 +19,7 @@ from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, 
 from gatehouse.compiler.backends.envoy.protobufs import packed, truth, written
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.routes import not_found, routes
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.xds.resources import SCOPE, Resource
@@ -74,7 +73,7 @@ def _has_valid_name(host: ir.VirtualHost, unsupported: list[Unsupported]) -> boo
     try:
         return not host.hostname or bool(quoting.hostname(host.hostname))
     except Exception as error:
-        unsupported += [Unsupported(route.origin, reason(error)) for route in host.routes]
+        unsupported += [unserved(route.origin, error) for route in host.routes]
         return False
 
 
@@ -84,7 +83,7 @@ def _virtual_host(
     domains: list[str],
     only: str,
     unsupported: list[Unsupported],
-) -> Any:
+) -> components.VirtualHost:
     proto = components.VirtualHost(name=host.hostname or "*", domains=domains)
     context = msgspec.structs.replace(context, taken=ext_authz.taken(host))
     proto.routes.extend(ext_authz.routes(context, host))
@@ -95,7 +94,9 @@ def _virtual_host(
     return proto
 
 
-def _resource(name: str, hosts: list[Any], served: Iterable[ir.VirtualHost]) -> Resource:
+def _resource(
+    name: str, hosts: list[components.VirtualHost], served: Iterable[ir.VirtualHost]
+) -> Resource:
     proto = scoped_route_pb2.ScopedRouteConfiguration(
         name=name,
         route_configuration=route_pb2.RouteConfiguration(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from envoy.config.core.v3 import base_pb2
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tls_pb2
@@ -12,6 +11,7 @@ from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.backends.envoy.protobufs import ads, packed, truth, written
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
+from gatehouse.dataplane.origin import NO_ORIGIN
 from gatehouse.dataplane.xds.resources import SECRET, Resource
 
 _VERSIONS = common_pb2.TlsParameters(
@@ -27,7 +27,8 @@ def certificate(name: str, source: ir.Certificate) -> Resource:
         private_key=base_pb2.DataSource(inline_bytes=source.key.reveal()),
     )
     body = written(secret_pb2.Secret(name=name, tls_certificate=proto))
-    return Resource.make(SECRET, name, body, secret=True)
+    origins = (source.origin,) if source.origin != NO_ORIGIN else ()
+    return Resource.make(SECRET, name, body, origins=origins, secret=True)
 
 
 def trust(name: str, bundle: ir.TrustBundle | None, *, optional: bool = False) -> Resource:
@@ -63,12 +64,12 @@ def of_cluster(
         yield trust(names.backend_trust(cluster.name), bundle)
 
 
-def secret_config(name: str) -> Any:
+def secret_config(name: str) -> secret_pb2.SdsSecretConfig:
     """Return the reference to a secret by name."""
     return secret_pb2.SdsSecretConfig(name=name, sds_config=ads())
 
 
-def common(certificates: list[str], *alpn: str) -> Any:
+def common(certificates: list[str], *alpn: str) -> tls_pb2.CommonTlsContext:
     """Return the TLS settings of both clients and servers."""
     return tls_pb2.CommonTlsContext(
         tls_params=_VERSIONS,
@@ -77,7 +78,9 @@ def common(certificates: list[str], *alpn: str) -> Any:
     )
 
 
-def server(certificates: list[str], *alpn: str, clients: str = "", required: bool = True) -> Any:
+def server(
+    certificates: list[str], *alpn: str, clients: str = "", required: bool = True
+) -> base_pb2.TransportSocket:
     """Return the transport socket that terminates TLS. ``clients``: name of the clients' CAs."""
     proto = tls_pb2.DownstreamTlsContext(common_tls_context=common(certificates, *alpn))
     if clients:
@@ -91,7 +94,9 @@ def server(certificates: list[str], *alpn: str, clients: str = "", required: boo
     return socket(proto)
 
 
-def socket(context: Any) -> Any:
+def socket(
+    context: tls_pb2.DownstreamTlsContext | tls_pb2.UpstreamTlsContext,
+) -> base_pb2.TransportSocket:
     """Return the transport socket of a TLS context."""
     return base_pb2.TransportSocket(
         name="envoy.transport_sockets.tls", typed_config=packed(context)

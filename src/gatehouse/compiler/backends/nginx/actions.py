@@ -5,6 +5,7 @@ from __future__ import annotations
 from gatehouse.compiler.backends.nginx import (
     access_phase,
     cors,
+    grpc_status,
     headers,
     names,
     proxy_pass,
@@ -21,18 +22,19 @@ def serve(context: Context, route: ir.Route) -> Served:
     """Return the locations of a route. Raises InvalidValueError."""
     match route.action:
         case ir.Forward() if mixed := weighted_upstreams.shares(route.action, context.clusters):
-            first = next(entry for entry in route.action.backends if entry.weight > 0)
             name = weighted_upstreams.upstream_name(mixed)
+            first = route.action.backends[0]
             body = proxy_pass.forward(context, route, route.action, first, name)
-        case ir.Forward() if sum(backend.weight > 0 for backend in route.action.backends) > 1:
+        case ir.Forward(backends) if len(backends) > 1 or route.action.failing:
             return _split(context, route, route.action)
-        case ir.Forward():
-            backend = next((entry for entry in route.action.backends if entry.weight > 0), None)
-            body = proxy_pass.forward(context, route, route.action, backend)
+        case ir.Forward(backends):
+            body = proxy_pass.forward(context, route, route.action, backends[0])
         case ir.Redirect():
             body = access_phase.guard_response(
                 context, route, _redirect(context, route, route.action)
             )
+        case ir.Respond(grpc=True):
+            body = Body(grpc_status.unavailable())
         case ir.Respond(status):
             body = _plain(route, simple("return", str(status)))
     name = names.route(context.scope, route.name)
@@ -49,24 +51,22 @@ def failed(context: Context, route: ir.Route) -> Served:
 
 def _split(context: Context, route: ir.Route, action: ir.Forward) -> Served:
     """Choose a backend by weight, in steps of 0.01 %."""
-    backends = [backend for backend in action.backends if backend.weight > 0]
-    total = sum(backend.weight for backend in backends)
     variable = names.variable(context.scope, route.name, "split")
-    rows: list[Directive] = []
+    shares: list[tuple[str, int]] = []
     locations: list[Directive] = []
     maps: list[Directive] = []
     fixed: list[Directive] = []
-    for number, backend in enumerate(backends):
-        destination = names.UNAVAILABLE if action.grpc else names.INTERNAL_ERROR
-        if backend.cluster:
-            destination = names.route(context.scope, route.name, number + 1)
-            body = proxy_pass.forward(context, route, action, backend)
-            maps += body.maps
-            fixed += body.fixed
-            locations += [block("location", (destination,), body.inner), *body.locations]
-        share = "*" if number == len(backends) - 1 else f"{backend.weight * 100 / total:.2f}%"
-        if share != "0.00%":
-            rows.append(simple(share, destination))
+    for number, backend in enumerate(action.backends, 1):
+        destination = names.route(context.scope, route.name, number)
+        body = proxy_pass.forward(context, route, action, backend)
+        maps += body.maps
+        fixed += body.fixed
+        locations += [block("location", (destination,), body.inner), *body.locations]
+        shares.append((destination, backend.weight))
+    if action.failing:
+        error = names.UNAVAILABLE if action.grpc else names.INTERNAL_ERROR
+        shares.append((error, action.failing))
+    rows = weighted_upstreams.split_rows(shares)
     maps.append(block("split_clients", (_chooser(route, action), f"${variable}"), rows))
     return Served(f"${variable}", tuple(locations), tuple(maps), fixed=tuple(fixed))
 

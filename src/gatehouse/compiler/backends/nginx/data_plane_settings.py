@@ -27,7 +27,7 @@ def proxied(edge: ir.DataPlaneSettings) -> tuple[str, ...]:
 def http(edge: ir.DataPlaneSettings) -> list[Directive]:
     """Return the directives of the ``http`` context."""
     return [
-        simple("server_tokens", "on" if edge.server_tokens else "off"),
+        simple("server_tokens", "on" if edge.exposes_version else "off"),
         *_client_address(edge.client_address),
         *(_compression(edge.compression) if edge.compression is not None else []),
     ]

@@ -12,7 +12,7 @@ from gatehouse.compiler.backends.configuration import (
     clusters,
     endpoint_count,
 )
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.backends.fragments import Fragment, Output, collect, failed
 from gatehouse.compiler.backends.nginx import (
     auth_request,
@@ -96,7 +96,7 @@ def _cluster_files(ask: Ask, which: tuple[Source, str]) -> Fragment[File] | None
     try:
         return Fragment(upstreams.files(capabilities(ask, gateway), name, [(cluster, 1)]))
     except Exception as error:
-        return Fragment((), (Unsupported(cluster.origin, reason(error)),))
+        return Fragment((), (unserved(cluster.origin, error),))
 
 
 def credential_files(ask: Ask, gateway: Source) -> Table[tuple[str, str], Fragment[File]]:

@@ -8,12 +8,11 @@ from gatehouse.compiler.backends.configuration import (
     of_port,
     virtual_hosts,
 )
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.backends.fragments import Fragment, failed
 from gatehouse.compiler.backends.nginx import names, stream, tls_connectors, upstreams
 from gatehouse.compiler.backends.source import Source, capabilities, configuration
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.file_set import File
 from gatehouse.dataplane.origin import of_port as origin_of_port
 from gatehouse.incremental.query import Ask
@@ -50,7 +49,7 @@ def _l4_file(ask: Ask, which: tuple[Source, ListenerKey]) -> Fragment[File] | No
         text = stream.stream(listener, ask(_ports, which), clusters)
     except Exception as error:
         origin = origin_of_port(gateway.name, number)
-        return Fragment((), (Unsupported(origin, reason(error)),))
+        return Fragment((), (unserved(origin, error),))
     return Fragment((File.make(names.stream_file(number, protocol), text),))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.backends.fragments import Fragment
 from gatehouse.compiler.backends.nginx import names, snippets, usage_reporting
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
@@ -44,5 +44,5 @@ def _texts(gateway: ir_gateway.Gateway, context: str, unsupported: list[Unsuppor
         try:
             texts += [raw.text for raw in snippets.within([snippet], context)]
         except Exception as error:
-            unsupported.append(Unsupported(snippet.origin, reason(error)))
+            unsupported.append(unserved(snippet.origin, error))
     return texts

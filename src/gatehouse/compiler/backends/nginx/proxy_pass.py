@@ -38,7 +38,7 @@ def forward(
     context: Context,
     route: ir.Route,
     action: ir.Forward,
-    backend: ir.Backend | None,
+    backend: ir.Backend,
     upstream: str = "",
 ) -> Body:
     """Return the content of the location that forwards to a backend. Raises InvalidValueError.
@@ -46,16 +46,13 @@ def forward(
     ``upstream``: name of an upstream that several backends share; empty: that of the cluster.
     """
     shared = cors.shared(route.cors)
-    edit = route.response_headers
-    if backend is not None:
-        edit = headers.joined(edit, backend.response_headers)
-    cluster = context.clusters[backend.cluster] if backend and backend.cluster else None
-    added = [*headers.added(edit), *shared.added]
-    if backend is None or cluster is None or not cluster.endpoints:
+    edit = headers.joined(route.response_headers, backend.response_headers)
+    cluster = context.clusters[backend.cluster]
+    if not cluster.endpoints:
         if action.grpc:
             return Body(grpc_status.unavailable())
-        status = "500" if cluster is None else "503"
-        return Body((*shared.preflight, *added, simple("return", status)), shared.maps)
+        added = [*headers.added(edit), *shared.added]
+        return Body((*shared.preflight, *added, simple("return", "503")), shared.maps)
     own = session_persistence.upstream_name(cluster.name, action.persistence, route.name)
     return _sent(context, route, action, backend, pass_directive(cluster, upstream or own), edit)
 

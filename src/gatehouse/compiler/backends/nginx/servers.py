@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gatehouse.compiler.backends.failures import InvalidValueError, reason
+from gatehouse.compiler.backends.failures import InvalidValueError, served_without, unserved
 from gatehouse.compiler.backends.nginx import (
     actions,
     data_plane_settings,
@@ -26,7 +26,7 @@ from gatehouse.compiler.backends.nginx.route_context import Context, Served
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import DataPlaneSettings
-from gatehouse.compiler.ir.unsupported import Unsupported
+from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
     except Exception as error:
         unsupported = [
             *unsupported,
-            *(Unsupported(route.origin, reason(error)) for route in host.routes),
+            *(unserved(route.origin, error) for route in host.routes),
         ]
         targets, (blocks, maps) = [], locations(context.scope, [])
     definitions = _unique(
@@ -116,14 +116,13 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
     for route in host.routes:
         try:
             unsupported += [
-                Unsupported(route.origin, why, served=True)
-                for why in _unsupported_settings(context, route)
+                served_without(route.origin, each) for each in _unsupported_settings(context, route)
             ]
             required = conditions(route.match)
             _check(route.match.path)
         except Exception as error:
             # A match that cannot be generated never matches.
-            unsupported.append(Unsupported(route.origin, reason(error)))
+            unsupported.append(unserved(route.origin, error))
             continue
         try:
             # A route is never served without one of its filters.
@@ -131,7 +130,7 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
             served = actions.serve(context, route)
             _claim(served, claimed)
         except Exception as error:
-            unsupported.append(Unsupported(route.origin, reason(error)))
+            unsupported.append(unserved(route.origin, error))
             served = actions.failed(context, route)
         targets.append(Target(route.match.path, required, served))
     return targets, unsupported
@@ -142,13 +141,11 @@ def _claim(served: Served, claimed: dict[tuple[str, ...], Directive]) -> None:
     for each in served.fixed:
         if claimed.get(each.arguments, each) != each:
             path = each.arguments[-1]
-            raise InvalidValueError(
-                f"the path {path} is already used by another AuthenticationFilter"
-            )
+            raise InvalidValueError(f"the path {path} is already used by another filter")
     claimed.update({each.arguments: each for each in served.fixed})
 
 
-def _unsupported_settings(context: Context, route: ir.Route) -> list[str]:
+def _unsupported_settings(context: Context, route: ir.Route) -> list[UnsupportedSetting]:
     """Return the unsupported settings of a route."""
     cluster_names = (
         proxy_pass.cluster_names(route.action) if isinstance(route.action, ir.Forward) else ()
@@ -179,7 +176,7 @@ def _snippets(host: ir.VirtualHost, unsupported: list[Unsupported]) -> list[Node
                 nodes.update(dict.fromkeys(snippets.within([snippet], "http.server")))
             except Exception as error:
                 if not owner:
-                    unsupported.append(Unsupported(snippet.origin, reason(error)))
+                    unsupported.append(unserved(snippet.origin, error))
     return list(nodes)
 
 

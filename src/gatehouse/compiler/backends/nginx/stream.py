@@ -11,7 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import data_plane_settings, names, quoting
+from gatehouse.compiler.backends.nginx import (
+    data_plane_settings,
+    names,
+    quoting,
+    weighted_upstreams,
+)
 from gatehouse.compiler.backends.nginx.backend_protocol import tls_directives
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
 from gatehouse.compiler.backends.nginx.upstreams import Shares
@@ -88,7 +93,7 @@ def _by_name(
 ) -> list[Directive]:
     chosen = _target(f"{listener.port}/{host.hostname}", host, clusters)
     idle = simple("proxy_timeout", IDLE)
-    if not host.certificates or not any(backend.cluster for backend in host.backends):
+    if not host.certificates or not host.backends:
         server = _preread(listener, ports, host.hostname, [idle, *chosen.inner])
         return [*chosen.definitions, server]
     inside = ports.inside(ports.terminating)
@@ -132,15 +137,14 @@ class _Target(msgspec.Struct, frozen=True):
 def _target(scope: str, host: ir.L4Host, clusters: Clusters) -> _Target:
     """Return the directives that forward: to a weighted upstream, or randomly if shares are
     rejected."""
-    weighted = [b for b in host.backends if b.weight > 0]
-    served = [b for b in weighted if _endpoints(b, clusters)]
+    served = [b for b in host.backends if clusters[b.cluster].endpoints]
     if not served:
         return _Target((simple("return", '""'),))
     ends = [clusters[backend.cluster] for backend in served]
     secure = [*tls_directives("proxy", ends[0])]
     if secure:
         secure.insert(0, simple("proxy_ssl", "on"))
-    sent, definitions = _sent(scope, host, weighted, served, clusters)
+    sent, definitions = _sent(scope, host, served, clusters)
     if host.sources:
         allowed, listed = names.variable(scope, "source"), names.variable(scope, "listed")
         ranges = [simple(quoting.literal(each), "1") for each in host.sources]
@@ -156,33 +160,27 @@ def _target(scope: str, host: ir.L4Host, clusters: Clusters) -> _Target:
 def _sent(
     scope: str,
     host: ir.L4Host,
-    weighted: Sequence[ir.L4Backend],
     served: Sequence[ir.L4Backend],
     clusters: Clusters,
 ) -> tuple[str, tuple[Directive, ...]]:
     """Return the destination of connections, and its definitions."""
-    if len(served) == len(weighted):
+    if len(served) == len(host.backends) and not host.rejected:
         return quoting.word(upstream_name(host, clusters)), ()
     variable = names.variable(scope, "split")
-    total = sum(backend.weight for backend in weighted)
-    rows = [
-        simple(
-            "*" if number == len(weighted) - 1 else f"{backend.weight * 100 / total:.2f}%",
-            quoting.word(backend.cluster) if backend in served else '""',
-        )
-        for number, backend in enumerate(weighted)
+    shares = [
+        (quoting.word(backend.cluster) if backend in served else '""', backend.weight)
+        for backend in host.backends
     ]
+    if host.rejected:
+        shares.append(('""', host.rejected))
+    rows = weighted_upstreams.split_rows(shares)
     key = '"$remote_addr$remote_port$connection$msec"'
     return f"${variable}", (block("split_clients", (key, f"${variable}"), rows),)
 
 
-def _endpoints(backend: ir.L4Backend, clusters: Clusters) -> bool:
-    return bool(backend.cluster) and bool(clusters[backend.cluster].endpoints)
-
-
 def upstream_name(host: ir.L4Host, clusters: Clusters) -> str:
     """Return the upstream of all backends of a host."""
-    served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
+    served = [b for b in host.backends if clusters[b.cluster].endpoints]
     if len(served) == 1:
         return served[0].cluster
     return f"s-{names.digest(*(f'{b.cluster}={b.weight}' for b in served))}"
@@ -199,7 +197,7 @@ def upstreams(listeners: Iterable[ir.L4Listener], clusters: Clusters) -> dict[st
     by_name: dict[str, Shares] = {}
     for listener in listeners:
         for host in listener.hosts:
-            served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
+            served = [b for b in host.backends if clusters[b.cluster].endpoints]
             for backend in served:
                 name = backend.cluster
                 by_name[name] = [(clusters[name], 1)]

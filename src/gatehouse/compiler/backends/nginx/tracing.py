@@ -31,6 +31,9 @@ def suspects(gateway: ir.Gateway, capabilities: Capabilities, message: str) -> t
     """Return the parts of ``gateway`` that an error message is about; empty if unknown."""
     if bind := _BIND.search(message):
         return _of_port(gateway, int(bind[1]))
+    for certificate in gateway.certificates:
+        if f"{names.certificate_file(certificate.name, '')}" in message:
+            return (Suspect(certificate.origin),) if certificate.origin != NO_ORIGIN else ()
     for place in _PLACE.finditer(message):
         found = _at(gateway, capabilities, place[1], int(place[2]))
         if found:
@@ -51,8 +54,7 @@ def _at(
             return _of_port(gateway, stream.port)
     for cluster in gateway.clusters:
         if path == names.upstream_file(cluster.name):
-            policies = tuple(_of_settings("UpstreamSettingsPolicy", cluster.settings))
-            return tuple(map(Suspect, policies or gateway.edge.origins))
+            return tuple(map(Suspect, cluster.settings.objects or gateway.edge.origins))
     for listener in gateway.listeners:
         for host in listener.virtual_hosts:
             if path == names.server_file(listener.port, host.hostname):
@@ -61,13 +63,6 @@ def _at(
         return ()
     line = _line(_text(gateway, capabilities, path), number)
     return tuple(dict.fromkeys(map(Suspect, _shared(gateway, line)))) if line else ()
-
-
-def _of_settings(kind: str, settings: object) -> Iterator[Origin]:
-    """Yield the policies that set any value."""
-    for policy in getattr(settings, "policies", ()):
-        namespace, _, name = policy.partition("/")
-        yield Origin(kind, namespace, name)
 
 
 def _shared(gateway: ir.Gateway, line: Line) -> Iterator[Origin]:
@@ -81,8 +76,7 @@ def _shared(gateway: ir.Gateway, line: Line) -> Iterator[Origin]:
             for route in host.routes:
                 for limit in route.settings.rates.limits:
                     if line[1].startswith("limit_req_zone") and limit.name in line[1]:
-                        namespace, name, _ = limit.name.split("/")
-                        yield Origin("RateLimitPolicy", namespace, name)
+                        yield limit.origin.whole
     yield from gateway.edge.origins
 
 
@@ -183,7 +177,7 @@ class _HostTracer:
     def _of_host(self, host: http.VirtualHost, line: Line) -> Iterator[Origin]:
         without = msgspec.structs.replace(host, settings=Settings())
         if not self._has(without, line):
-            yield from _of_settings("ClientSettingsPolicy", host.settings.client)
+            yield from host.settings.client.objects
         for snippet in host.snippets:
             if line[1] in map(str.strip, snippet.text.splitlines()):
                 yield snippet.origin
@@ -215,24 +209,21 @@ def _first_word(line: str) -> str:
 _Change = Callable[[http.Route], http.Route]
 
 
-def _parts(route: http.Route) -> Iterator[tuple[_Change, list[Origin]]]:
+def _parts(route: http.Route) -> Iterator[tuple[_Change, tuple[Origin, ...]]]:
     """Yield the policies and filters of a route, each after a function that removes them."""
 
     def without(**settings: object) -> _Change:
         replaced = msgspec.structs.replace(route.settings, **settings)
         return lambda of: msgspec.structs.replace(of, settings=replaced)
 
-    client = list(_of_settings("ClientSettingsPolicy", route.settings.client))
-    yield without(client=ClientSettings()), client
-    proxy = list(_of_settings("ProxySettingsPolicy", route.settings.proxy))
-    yield without(proxy=ProxySettings()), proxy
-    names_of = (limit.name.split("/") for limit in route.settings.rates.limits)
-    rates = {(name[0], name[1]) for name in names_of}
-    limits = [Origin("RateLimitPolicy", namespace, name) for namespace, name in sorted(rates)]
+    settings = route.settings
+    yield without(client=ClientSettings()), settings.client.objects
+    yield without(proxy=ProxySettings()), settings.proxy.objects
+    limits = tuple(sorted({limit.origin.whole for limit in settings.rates.limits}))
     yield without(rates=RateLimits()), limits
     for snippet in route.snippets:
         others = tuple(each for each in route.snippets if each != snippet)
         yield (
             lambda of, left=others: msgspec.structs.replace(of, snippets=left),  # type: ignore[misc]
-            [snippet.origin],
+            (snippet.origin,),
         )

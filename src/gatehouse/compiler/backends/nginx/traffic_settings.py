@@ -5,6 +5,7 @@ from __future__ import annotations
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 HEAD = 16 << 10
 """Default size in bytes of the buffer for response headers."""
@@ -14,10 +15,11 @@ BUFFERS = ir.Buffers(8, 16 << 10)
 _DIGITS = "0123456789"
 
 
-def unsupported(settings: ir.Settings, capabilities: Capabilities) -> list[str]:
+def unsupported(settings: ir.Settings, capabilities: Capabilities) -> list[UnsupportedSetting]:
     """Return the settings that this NGINX does not support."""
     if settings.client.keepalive_min_timeout is not None and not capabilities.keepalive_min_timeout:
-        return ["keepAlive.minTimeout: requires NGINX 1.27.4 or newer"]
+        setting = settings.client.source("keepalive_min_timeout")
+        return [UnsupportedSetting(setting, "requires NGINX 1.27.4 or newer")]
     return []
 
 

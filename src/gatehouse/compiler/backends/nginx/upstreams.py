@@ -17,7 +17,8 @@ from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
 from gatehouse.compiler.backends.nginx.traffic_settings import time
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.settings import UpstreamSettings
+from gatehouse.compiler.ir.settings import Balancing, UpstreamSettings
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from gatehouse.dataplane.file_set import File
 
 KEEPALIVE = 32
@@ -114,25 +115,42 @@ def _endpoints_file(path: str, shares: Shares) -> File:
     return File.make(path, msgspec.json.encode(members))
 
 
-def unsupported(settings: UpstreamSettings, capabilities: Capabilities) -> list[str]:
+def unsupported(settings: UpstreamSettings, capabilities: Capabilities) -> list[UnsupportedSetting]:
     """Return the settings that this NGINX does not support."""
     needs = ""
-    if "least_time=" in settings.balancing and not capabilities.random_least_time:
+    if settings.balancing.choice == "least-time" and not capabilities.random_least_time:
         needs = "NGINX Plus"
-    elif "least_time" in settings.balancing and not capabilities.least_time:
+    elif settings.balancing.method == "least-time" and not capabilities.least_time:
         needs = "NGINX 1.31.0 or newer"
-    return [f"loadBalancingMethod {settings.balancing} requires {needs}"] if needs else []
+    if not needs:
+        return []
+    return [UnsupportedSetting(settings.source("balancing"), f"requires {needs}")]
 
 
 def balancing(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directive]:
     """Return the directive of the load balancing method; none for round robin."""
-    method, *words = settings.balancing.split() or ["round_robin"]
-    if method == "round_robin" or unsupported(settings, capabilities):
+    if unsupported(settings, capabilities):
         return []
-    if method == "hash":
-        key = settings.key.name if settings.key is not None else "request_uri"
-        words = [quoting.word(f"${key}"), *words]
-    return [simple(method, *(quoting.word(word) for word in words))]
+    timed = {"": "", "header": "header", "whole": "last_byte"}[settings.balancing.response]
+    match settings.balancing:
+        case Balancing("least-connections"):
+            return [simple("least_conn")]
+        case Balancing("client-hash"):
+            return [simple("ip_hash")]
+        case Balancing("hash", consistent):
+            key = settings.key.name if settings.key is not None else "request_uri"
+            return [simple("hash", quoting.word(f"${key}"), *(["consistent"] * consistent))]
+        case Balancing("random", choice=choice):
+            two = {
+                "": [],
+                "any": ["two"],
+                "least-connections": ["two", "least_conn"],
+                "least-time": ["two", f"least_time={timed}"],
+            }
+            return [simple("random", *two[choice])]
+        case Balancing("least-time", in_flight=in_flight):
+            return [simple("least_time", timed, *(["inflight"] * in_flight))]
+    return []
 
 
 def keepalive_directives(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directive]:

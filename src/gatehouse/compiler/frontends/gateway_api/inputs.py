@@ -226,6 +226,14 @@ def rejected_ports_key(gateway: Key) -> Key:
     return ("RejectedPorts", gateway[1], gateway[2])
 
 
+def rejected_certificate_key(gateway: Key, certificate: str) -> Key:
+    """Return the key of why a Gateway's proxy rejected the certificate with a name.
+
+    The name is derived from the content, so that a renewed certificate is tried at once.
+    """
+    return ("RejectedCertificate", gateway[1], gateway[2], certificate)
+
+
 def key_of(origin: Origin) -> Key:
     """Return the key of the object of an origin."""
     return (origin.kind, origin.namespace, origin.name)

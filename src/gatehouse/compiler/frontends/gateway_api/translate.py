@@ -175,8 +175,10 @@ def stream_host(ask: Ask, host: HostKey) -> ir.L4Host:
     """Return the backends of the connections to one hostname."""
     listener = ask(serving, (host.gateway, host.listener))
     route = l4_routes.oldest(ask, host.routes) if host.routes else None
-    backends = ask(l4_routes.targets, route).backends if route else ()
-    return ir.L4Host(host.hostname, backends, listener.certificates)
+    targets = ask(l4_routes.targets, route) if route else l4_routes.Targets()
+    return ir.L4Host(
+        host.hostname, targets.backends, listener.certificates, rejected=targets.rejected
+    )
 
 
 def gateway_clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], Cluster]:
@@ -216,7 +218,7 @@ def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
     if not isinstance(found, gateway.Gateway):
         return None
     reference = found.spec.tls.backend.client_certificate_ref
-    return resolve(ask, key, reference) if reference is not None else None
+    return resolve(ask, key, key, reference) if reference is not None else None
 
 
 def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:

@@ -15,13 +15,17 @@ import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis import upstream_clusters as api
+from gatehouse.compiler.frontends.gateway_api.inputs import rejected_certificate_key
 from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates, certificates
 from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import Leaf, leaf
 from gatehouse.compiler.frontends.upstream_cluster.findings import Finding, Reason
 from gatehouse.compiler.frontends.upstream_cluster.servers import read as read_servers
 from gatehouse.compiler.ir.gateway import Certificate, SecretBytes, SecretFile, TrustBundle
 from gatehouse.compiler.ir.kube_apiserver import UpstreamTls
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
+
+_NOT_AUTHENTICATED = "spec.clientConfig: no valid client certificate or bearer token"
 
 _TOKEN = re.compile(rb"[!-~]+")
 
@@ -41,12 +45,16 @@ class TLSCredentials(msgspec.Struct, frozen=True):
     """Why connections to servers are not possible; empty if they are."""
     checks: bool = False
     """The object has its own CA certificates for clients, valid or not."""
+    rejected: str = ""
+    """Reason why a Gateway's proxy rejected the certificate, which is left out; empty if none
+    did."""
 
 
 class _Source:
     """Credentials of one section of the object, each from its field or its Secret."""
 
-    def __init__(self, ask: Ask, where: str, reference: api.SecretRef | None) -> None:
+    def __init__(self, ask: Ask, key: Key, where: str, reference: api.SecretRef | None) -> None:
+        self._key = key
         self.where = where
         self.findings: list[Finding] = []
         self.leaf: Leaf | None = None
@@ -89,6 +97,13 @@ class _Source:
             return field
         return f"{key} of {self._named}"
 
+    def _origin(self, inline: str) -> Origin:
+        """Return the origin of the certificate."""
+        if inline or self._reference is None:
+            part = f"{self.where.removeprefix('spec.')}.certData"
+            return Origin(self._key[0], self._key[1], self._key[2], part)
+        return Origin("Secret", self._reference.namespace, self._reference.name)
+
     def add_problem(self, place: str, why: str) -> None:
         """Record that a value is invalid."""
         self.findings.append(Finding(Reason.INVALID_CREDENTIALS, f"{place}: {why}"))
@@ -107,7 +122,7 @@ class _Source:
                     place or other, f"{names[1] if pem else names[0]} must be set, too"
                 )
             return None
-        found = certificates.key_pair(pem, private, names)
+        found = certificates.key_pair(pem, private, names, origin=self._origin(chain))
         if isinstance(found, str):
             self.add_problem(self.where, found)
             return None
@@ -142,7 +157,7 @@ def server_credentials(ask: Ask, key: Key) -> TLSCredentials:
     found = ask.read(key)
     assert isinstance(found, api.UpstreamCluster)
     config = found.spec.client_config
-    source = _Source(ask, "spec.clientConfig", config.secret_ref)
+    source = _Source(ask, key, "spec.clientConfig", config.secret_ref)
     certificate = source.certificate(config.cert_data, config.key_data)
     bundle = source.trust("caData", config.ca_data)
     token = source.token(config.bearer_token)
@@ -152,7 +167,7 @@ def server_credentials(ask: Ask, key: Key) -> TLSCredentials:
     if bundle is None and not (config.insecure and not config.ca_data):
         refusal = "spec.clientConfig: no valid CA certificate to verify servers"
     elif certificate is None and token is None:
-        refusal = "spec.clientConfig: no valid client certificate or bearer token"
+        refusal = _NOT_AUTHENTICATED
     tls = UpstreamTls(
         server_name=config.server_name or found.metadata.name,
         trust=bundle.name if bundle is not None else "",
@@ -168,13 +183,37 @@ def client_credentials(ask: Ask, key: Key) -> TLSCredentials:
     found = ask.read(key)
     assert isinstance(found, api.UpstreamCluster)
     serving = found.spec.secure_serving
-    source = _Source(ask, "spec.secureServing", serving.secret_ref)
+    source = _Source(ask, key, "spec.secureServing", serving.secret_ref)
     certificate = source.certificate(serving.cert_data, serving.key_data)
     bundle = source.trust("clientCAData", serving.client_ca_data)
     checks = source.missing or source.has(serving.client_ca_data, "ca.crt")
     return TLSCredentials(
         certificate, bundle, None, tuple(source.findings), source.leaf, checks=checks
     )
+
+
+def credentials_at(ask: Ask, place: tuple[Key, Key]) -> tuple[TLSCredentials, TLSCredentials]:
+    """Return the credentials of a cluster towards servers and towards clients at a Gateway.
+
+    ``place``: Gateway and cluster. A certificate that the Gateway's proxy rejected is left out.
+    """
+    gateway, key = place
+    servers = _accepted(ask, gateway, ask(server_credentials, key))
+    clients = _accepted(ask, gateway, ask(client_credentials, key))
+    if servers.rejected and servers.tls is not None:
+        tls = msgspec.structs.replace(servers.tls, certificate="")
+        refusal = servers.refusal or ("" if servers.token is not None else _NOT_AUTHENTICATED)
+        servers = msgspec.structs.replace(servers, tls=tls, refusal=refusal)
+    return servers, clients
+
+
+def _accepted(ask: Ask, gateway: Key, credentials: TLSCredentials) -> TLSCredentials:
+    if credentials.certificate is None:
+        return credentials
+    rejected = ask.read(rejected_certificate_key(gateway, credentials.certificate.name)) or ""
+    if not rejected:
+        return credentials
+    return msgspec.structs.replace(credentials, certificate=None, rejected=rejected)
 
 
 def certificate_times(ask: Ask, key: Key) -> tuple[int, ...]:

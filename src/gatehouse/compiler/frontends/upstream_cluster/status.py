@@ -25,6 +25,7 @@ from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import (
 )
 from gatehouse.compiler.frontends.upstream_cluster.credentials import (
     client_credentials,
+    credentials_at,
     server_credentials,
 )
 from gatehouse.compiler.frontends.upstream_cluster.findings import OPTIONAL, Finding, Reason
@@ -135,6 +136,7 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
     if not named.own:
         message = "no hostname left: all are invalid or used by older UpstreamClusters"
         return (*found, Finding(Reason.NO_HOST, message), Finding(Reason.NOT_PROGRAMMED, message))
+    found += _rejected_certificates(ask, place)
     left_out = unsupported(ask, gateway, place[1])
     no_certificate = _without_certificate(ask, place)
     # Without a certificate nothing is served, which NoCertificate reports already.
@@ -156,11 +158,26 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
     return (*found, programmed)
 
 
+def _rejected_certificates(ask: Ask, place: tuple[Key, Key]) -> list[Finding]:
+    """Return the findings about certificates that the Gateway's proxy rejected."""
+    servers, clients = ask(credentials_at, place)
+    sections = (("spec.clientConfig", servers), ("spec.secureServing", clients))
+    found = [
+        Finding(Reason.INVALID_CREDENTIALS, f"{where}: certificate {credentials.rejected}")
+        for where, credentials in sections
+        if credentials.rejected
+    ]
+    if servers.rejected and servers.refusal:
+        message = f"{servers.refusal}; requests get status 503"
+        found += [Finding(Reason.INVALID, message), Finding(Reason.NOT_PROGRAMMED, message)]
+    return found
+
+
 def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
     """Return why there is no certificate for clients, which cannot connect; else empty."""
     gateway, key = place
     found = ask.read(key)
-    serving = ask(client_credentials, key)
+    _, serving = ask(credentials_at, place)
     no_certificate = [each.spec.key[1] for each in states(ask, gateway) if not each.certificates]
     if (
         not no_certificate
@@ -169,7 +186,9 @@ def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
     ):
         return ""
     given, reference = found.spec.secure_serving, found.spec.secure_serving.secret_ref
-    if serving.findings:
+    if serving.rejected:
+        why = f"spec.secureServing: certificate {serving.rejected}"
+    elif serving.findings:
         why = serving.findings[0].message
     elif reference is not None:
         where = f"Secret {reference.namespace}/{reference.name}"

@@ -23,14 +23,14 @@ from gatehouse.compiler.frontends.upstream_cluster.attachment import (
     listeners,
 )
 from gatehouse.compiler.frontends.upstream_cluster.credentials import (
-    client_credentials,
-    server_credentials,
+    credentials_at,
 )
 from gatehouse.compiler.frontends.upstream_cluster.flow_control import SharedLimits, spans
 from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts
 from gatehouse.compiler.frontends.upstream_cluster.inputs import replicas
 from gatehouse.compiler.ir.gateway import TrustBundle
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster, ApiListener
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -40,7 +40,8 @@ def contribution(ask: Ask, gateway: Key) -> Contribution:
         return EMPTY
     apis = ask(api_listeners, gateway)
     keys = [key for key in ask(clusters_of, gateway) if ask(hosts, (gateway, key)).own]
-    credentials = [*ask.each(server_credentials, keys), *ask.each(client_credentials, keys)]
+    pairs = ask.each(credentials_at, [(gateway, key) for key in keys])
+    credentials = [each for pair in pairs for each in pair]
     common = [bundle for each in apis if (bundle := client_trust(ask, gateway, each.port))]
     named = {cluster.client_trust for each in apis for cluster in each.clusters}
     shown = (each.certificate for each in credentials if each.certificate is not None)
@@ -96,10 +97,11 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
     if not isinstance(found, api.UpstreamCluster) or not names:
         return None
     policy = ask(request_policy, key)
-    servers, serving = ask(server_credentials, key), ask(client_credentials, key)
+    servers, serving = ask(credentials_at, place)
     own = serving.trust.name if serving.trust is not None else ""
     return ApiCluster(
         name=key[2],
+        origin=Origin(key[0], key[1], key[2]),
         hosts=names,
         servers=() if servers.refusal else policy.servers.enabled,
         policies=policy.policies,

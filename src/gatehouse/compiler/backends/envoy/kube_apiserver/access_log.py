@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.core.v3 import substitution_format_string_pb2
 from envoy.extensions.access_loggers.stream.v3 import stream_pb2
@@ -31,7 +29,7 @@ _ENVOY_FIELDS = {
 }
 
 
-def log() -> Any:
+def log() -> accesslog_pb2.AccessLog:
     """Return the access log to Envoy's standard output, for requests of logged policies only."""
     line = substitution_format_string_pb2.SubstitutionFormatString()
     line.json_format.update(

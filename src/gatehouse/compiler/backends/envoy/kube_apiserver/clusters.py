@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Any
 
 from envoy.config.cluster.v3 import circuit_breaker_pb2, cluster_pb2, outlier_detection_pb2
 from envoy.config.core.v3 import base_pb2, health_check_pb2, protocol_pb2
@@ -119,7 +118,7 @@ def _is_name(host: str) -> bool:
     return False
 
 
-def _host(cluster: ir.ApiCluster, server: ir.Server) -> Any:
+def _host(cluster: ir.ApiCluster, server: ir.Server) -> components.LbEndpoint:
     host = quoting.hostname(server.host) if _is_name(server.host) else server.host
     proto = components.LbEndpoint(
         endpoint=components.Endpoint(address=address(host, server.port), hostname=host)
@@ -132,7 +131,7 @@ def _host(cluster: ir.ApiCluster, server: ir.Server) -> Any:
     return proto
 
 
-def _cluster(cluster: ir.ApiCluster, copy: Copy, token: str) -> Any:
+def _cluster(cluster: ir.ApiCluster, copy: Copy, token: str) -> cluster_pb2.Cluster:
     proto = clusters.base(names.servers(cluster.name, copy.schema, upgrades=copy.upgrades))
     # Watches last for hours: a server that recovers must get its share of them.
     proto.lb_policy = cluster_pb2.Cluster.LEAST_REQUEST
@@ -160,14 +159,16 @@ def _is_first(copy: Copy) -> bool:
     return copy.schema == "" and not copy.upgrades
 
 
-def _limited(thresholds: Any, max_requests: int) -> Any:
+def _limited(
+    thresholds: circuit_breaker_pb2.CircuitBreakers.Thresholds, max_requests: int
+) -> circuit_breaker_pb2.CircuitBreakers.Thresholds:
     proto = circuit_breaker_pb2.CircuitBreakers.Thresholds()
     proto.CopyFrom(thresholds)
     proto.max_requests.value = max_requests
     return proto
 
 
-def _subsets() -> Any:
+def _subsets() -> cluster_pb2.Cluster.LbSubsetConfig:
     """Choose among the servers of a policy, or among all if a route names no set."""
     config = cluster_pb2.Cluster.LbSubsetConfig
     proto = config(fallback_policy=config.ANY_ENDPOINT, list_as_any=True)
@@ -175,7 +176,7 @@ def _subsets() -> Any:
     return proto
 
 
-def _health(cluster: ir.ApiCluster, copy: Copy, token: str) -> Any:
+def _health(cluster: ir.ApiCluster, copy: Copy, token: str) -> health_check_pb2.HealthCheck:
     seconds = quoting.seconds
     proto = health_check_pb2.HealthCheck(
         timeout=seconds(_CHECK_TIMEOUT),
@@ -209,7 +210,7 @@ def bearer(token: str) -> str:
     return f"Bearer {quoting.literal(token)}"
 
 
-def _ejection() -> Any:
+def _ejection() -> outlier_detection_pb2.OutlierDetection:
     """Eject a server that refuses connections, until a health check succeeds.
 
     Envoy also counts a request that a server aborts as such a failure: a log that was cut, a list
@@ -234,7 +235,7 @@ def _ejection() -> Any:
     )
 
 
-def _http(cluster: ir.ApiCluster, copy: Copy) -> Any:
+def _http(cluster: ir.ApiCluster, copy: Copy) -> http_pb2.HttpProtocolOptions:
     proto = http_pb2.HttpProtocolOptions()
     if cluster.tls is None or copy.upgrades:
         # Without TLS a kube-apiserver supports HTTP/1.1 only.
@@ -256,7 +257,7 @@ def _http(cluster: ir.ApiCluster, copy: Copy) -> Any:
     return proto
 
 
-def _tls(cluster: ir.ApiCluster, tls: ir.UpstreamTls, copy: Copy) -> Any:
+def _tls(cluster: ir.ApiCluster, tls: ir.UpstreamTls, copy: Copy) -> base_pb2.TransportSocket:
     base = names.servers(cluster.name)
     certificates = [names.backend_certificate(base)] if tls.certificate else []
     common = secrets.common(certificates, *(() if copy.upgrades else ("h2",)), "http/1.1")
@@ -278,7 +279,7 @@ def _tls(cluster: ir.ApiCluster, tls: ir.UpstreamTls, copy: Copy) -> Any:
     return secrets.socket(proto)
 
 
-def _subject(name: str) -> Any:
+def _subject(name: str) -> common_pb2.SubjectAltNameMatcher:
     kinds = common_pb2.SubjectAltNameMatcher
     return kinds(
         san_type=kinds.DNS if _is_name(name) else kinds.IP_ADDRESS,

@@ -7,10 +7,9 @@ changed chain are closed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
-from envoy.config.core.v3 import base_pb2, extension_pb2, protocol_pb2
+from envoy.config.core.v3 import address_pb2, base_pb2, extension_pb2, protocol_pb2
 from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
@@ -23,6 +22,7 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
     header_mutation_pb2 as early_pb2,
 )
 from envoy.type.matcher.v3 import string_pb2
+from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import (
     client_ip,
@@ -61,7 +61,9 @@ _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 18, 1 << 22
 
 
 def listener(
-    api_listener: ir.ApiListener, chains: Iterable[Any], gateway: ir_gateway.Gateway
+    api_listener: ir.ApiListener,
+    chains: Iterable[components.FilterChain],
+    gateway: ir_gateway.Gateway,
 ) -> Resource:
     """Build the listener of a port from its chains."""
     proto = listener_pb2.Listener(
@@ -83,7 +85,7 @@ def listener(
     return Resource.make(LISTENER, proto.name, written(proto), origins=origins)
 
 
-def _address(port: int, gateway: ir_gateway.Gateway) -> Any:
+def _address(port: int, gateway: ir_gateway.Gateway) -> address_pb2.Address:
     if gateway.bind_address:
         return address(gateway.bind_address, port)
     if not gateway.edge.ipv6:
@@ -98,7 +100,7 @@ def certificates(listener: ir.ApiListener, cluster: ir.ApiCluster) -> tuple[str,
 
 def cluster_chain(
     api_listener: ir.ApiListener, cluster: ir.ApiCluster, edge: DataPlaneSettings
-) -> Any:
+) -> components.FilterChain:
     """Build the chain of a cluster."""
     name = names.api_chain(api_listener.port, cluster.name)
     scope = quoting.literal(
@@ -125,7 +127,7 @@ def cluster_chain(
     )  # fmt: skip
 
 
-def _unknown(api_listener: ir.ApiListener, edge: DataPlaneSettings) -> Any:
+def _unknown(api_listener: ir.ApiListener, edge: DataPlaneSettings) -> components.FilterChain:
     """Build the chain of unknown hostnames."""
     name = names.api_chain(api_listener.port, "")
     scope = quoting.literal(names.scope_header_value(names.api_scope(api_listener.port, "")))
@@ -146,13 +148,13 @@ def _certificate_names(chain: str, count: int) -> list[str]:
     return [names.server_certificate(chain, index) for index in range(count)]
 
 
-def _http(manager: Any) -> Any:
+def _http(manager: manager_pb2.HttpConnectionManager) -> components.Filter:
     return components.Filter(
         name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
     )
 
 
-def _manager(prefix: str, scope: str, edge: DataPlaneSettings) -> Any:
+def _manager(prefix: str, scope: str, edge: DataPlaneSettings) -> manager_pb2.HttpConnectionManager:
     proto = _Manager(
         codec_type=_Manager.AUTO,
         stat_prefix=prefix,
@@ -181,7 +183,7 @@ def _manager(prefix: str, scope: str, edge: DataPlaneSettings) -> Any:
     return proto
 
 
-def _http2() -> Any:
+def _http2() -> protocol_pb2.Http2ProtocolOptions:
     proto = protocol_pb2.Http2ProtocolOptions(
         max_concurrent_streams=number(_STREAMS),
         initial_stream_window_size=number(_STREAM_WINDOW),
@@ -192,7 +194,7 @@ def _http2() -> Any:
     return proto
 
 
-def arrival(scope: str, *more: str) -> Any:
+def arrival(scope: str, *more: str) -> extension_pb2.TypedExtensionConfig:
     """Return the mutation that sets the scope header, and removes any that a client sent.
 
     ``scope`` may contain Envoy's format. ``more``: prefixes of other headers to remove. The script
@@ -213,7 +215,7 @@ def arrival(scope: str, *more: str) -> Any:
     )
 
 
-def _filters(api_listener: ir.ApiListener) -> list[Any]:
+def _filters(api_listener: ir.ApiListener) -> list[manager_pb2.HttpFilter]:
     lua = lua_pb2.Lua(
         default_source_code=base_pb2.DataSource(inline_string=script.TEXT),
         # The script clears the route cache itself when a request moves to another scope.
@@ -231,9 +233,9 @@ def _filters(api_listener: ir.ApiListener) -> list[Any]:
     return [*filters, _router()]
 
 
-def _router() -> Any:
+def _router() -> manager_pb2.HttpFilter:
     return _filter("envoy.filters.http.router", router_pb2.Router(suppress_envoy_headers=True))
 
 
-def _filter(name: str, config: Any, *, disabled: bool = False) -> Any:
+def _filter(name: str, config: Message, *, disabled: bool = False) -> manager_pb2.HttpFilter:
     return manager_pb2.HttpFilter(name=name, typed_config=packed(config), disabled=disabled)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from envoy.config.core.v3 import grpc_service_pb2
+from envoy.config.core.v3 import config_source_pb2, grpc_service_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
 from envoy.extensions.filters.http.ratelimit.v3 import rate_limit_pb2
@@ -33,12 +32,12 @@ def filters(cluster: ir.ApiCluster) -> Iterator[str]:
         yield SHARED
 
 
-def idle_bucket() -> Any:
+def idle_bucket() -> local_rate_limit_pb2.LocalRateLimit:
     """Return the token bucket filter, which permits everything on routes without one."""
     return local_rate_limit_pb2.LocalRateLimit(stat_prefix="kube")
 
 
-def bucket(limit: ir.TokenBucket) -> Any:
+def bucket(limit: ir.TokenBucket) -> local_rate_limit_pb2.LocalRateLimit:
     """Return the token bucket of a schema: shared by all workers, full at start."""
     # Envoy fills it continuously, by so many tokens per interval.
     proto = local_rate_limit_pb2.LocalRateLimit(
@@ -54,7 +53,7 @@ def bucket(limit: ir.TokenBucket) -> Any:
     return proto
 
 
-def shared_filter(counter: str) -> Any:
+def shared_filter(counter: str) -> rate_limit_pb2.RateLimit:
     """Return the filter that calls the rate limit service, for routes that have its descriptors."""
     proto = rate_limit_pb2.RateLimit(
         domain="gatehouse",
@@ -68,11 +67,11 @@ def shared_filter(counter: str) -> Any:
             timeout=quoting.seconds(RATE_LIMIT_TIMEOUT_SECONDS),
         )
     )
-    service.transport_api_version = 2
+    service.transport_api_version = config_source_pb2.V3
     return proto
 
 
-def shared_limit(cluster: str, schema: str, limit: ir.TokenBucket) -> Any:
+def shared_limit(cluster: str, schema: str, limit: ir.TokenBucket) -> components.RateLimit:
     """Return the descriptor for the rate limit service."""
     proto = components.RateLimit()
     entries = {

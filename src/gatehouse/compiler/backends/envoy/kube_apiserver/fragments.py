@@ -15,7 +15,7 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
     internal_clusters,
     routes,
 )
-from gatehouse.compiler.backends.failures import reason
+from gatehouse.compiler.backends.failures import unserved
 from gatehouse.compiler.backends.fragments import Fragment, failed
 from gatehouse.compiler.backends.source import Source, configuration
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -62,7 +62,7 @@ def _cluster(ask: Ask, which: tuple[Source, str]) -> Fragment[Resource] | None:
     try:
         return Fragment(tuple(_onward(cluster, token)), _unsupported(cluster, token))
     except Exception as error:
-        return Fragment((), (Unsupported(cluster.origin, reason(error)),))
+        return Fragment((), (unserved(cluster.origin, error),))
 
 
 def _arrivals(ask: Ask, gateway: Source) -> Table[ArrivalKey, ir.ApiCluster]:
@@ -81,7 +81,7 @@ def _arrival(ask: Ask, which: tuple[Source, ArrivalKey]) -> Fragment[Resource] |
     try:
         return Fragment((routes.arrival(key[0], cluster),))
     except Exception as error:
-        return Fragment((), (Unsupported(cluster.origin, reason(error)),))
+        return Fragment((), (unserved(cluster.origin, error),))
 
 
 def _shared(ask: Ask, gateway: Source) -> Table[str, Fragment[Resource]]:
@@ -134,7 +134,9 @@ def _listeners(ask: Ask, gateway: Source) -> Table[int, ir.ApiListener]:
 
 def _chain_of(listener: ir.ApiListener, cluster: ir.ApiCluster) -> ir.ApiCluster:
     own = filter_chains.certificates(listener, cluster)
-    return ir.ApiCluster(cluster.name, cluster.hosts, (), (), certificates=_anonymous(own))
+    return ir.ApiCluster(
+        cluster.name, cluster.hosts, (), (), certificates=_anonymous(own), origin=cluster.origin
+    )
 
 
 def _anonymous(certificates: Collection[str]) -> tuple[str, ...]:
@@ -162,7 +164,7 @@ def _port(ask: Ask, which: tuple[Source, int]) -> Fragment[Resource] | None:
         try:
             chains.append(filter_chains.cluster_chain(listener, cluster, settings.edge))
         except Exception as error:
-            unsupported.append(Unsupported(cluster.origin, reason(error)))
+            unsupported.append(unserved(cluster.origin, error))
     resources: list[Resource] = []
     if chains or listener.certificates:
         resources.append(filter_chains.listener(listener, chains, settings))

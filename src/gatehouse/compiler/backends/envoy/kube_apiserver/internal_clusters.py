@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
 
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.core.v3 import address_pb2, protocol_pb2
@@ -90,11 +89,11 @@ def counter(endpoint: str) -> Resource:
     return Resource.make(CLUSTER, proto.name, written(proto))
 
 
-def _pipe(path: str) -> Any:
+def _pipe(path: str) -> address_pb2.Address:
     return address_pb2.Address(pipe=address_pb2.Pipe(path=path))
 
 
-def _static(name: str, socket_address: Any) -> Any:
+def _static(name: str, socket_address: address_pb2.Address) -> cluster_pb2.Cluster:
     proto = clusters.base(name)
     proto.ClearField("eds_cluster_config")
     proto.type = cluster_pb2.Cluster.STATIC

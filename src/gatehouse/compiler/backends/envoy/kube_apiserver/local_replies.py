@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
@@ -11,7 +10,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 )
 
 from gatehouse.compiler.backends.envoy import headers, names
-from gatehouse.compiler.backends.envoy.protobufs import number
+from gatehouse.compiler.backends.envoy.protobufs import Json, number
 
 _Mapper = manager_pb2.ResponseMapper
 
@@ -38,7 +37,7 @@ _BUSY, _AWAY = 1, 60
 """Values of Retry-After in seconds."""
 
 
-def of_cluster() -> Any:
+def of_cluster() -> manager_pb2.LocalReplyConfig:
     """Return the local replies of a port for known hostnames."""
     proto = manager_pb2.LocalReplyConfig()
     proto.mappers.extend(_limits())
@@ -53,7 +52,7 @@ def of_cluster() -> Any:
     return proto
 
 
-def unknown_host() -> Any:
+def unknown_host() -> manager_pb2.LocalReplyConfig:
     """Return the local replies of a port for unknown hostnames."""
     message = "the request cluster(%REQ(:AUTHORITY)%) is not being proxied"
     proto = manager_pb2.LocalReplyConfig()
@@ -62,7 +61,7 @@ def unknown_host() -> Any:
     return proto
 
 
-def _limits() -> Iterator[Any]:
+def _limits() -> Iterator[manager_pb2.ResponseMapper]:
     """Yield mappers for limits: of a circuit breaker (flag UO), or of a filter in a flow scope."""
     in_flow_scope = accesslog_pb2.AccessLogFilter()
     in_flow_scope.header_filter.header.name = names.SCOPE_HEADER
@@ -77,7 +76,7 @@ def _limits() -> Iterator[Any]:
         yield _mapper(limited, 429, LIMITED, retry_after=_BUSY)
 
 
-def _is_event_report() -> Any:
+def _is_event_report() -> accesslog_pb2.AccessLogFilter:
     proto = accesslog_pb2.AccessLogFilter()
     matcher = proto.metadata_filter.matcher
     matcher.filter = names.SCRIPT
@@ -87,7 +86,7 @@ def _is_event_report() -> Any:
     return proto
 
 
-def _codes() -> Iterator[Any]:
+def _codes() -> Iterator[manager_pb2.ResponseMapper]:
     for code in _REASONS:
         yield _mapper(_code(code), code, BODY)
     proto = _Mapper(filter=accesslog_pb2.AccessLogFilter())
@@ -98,7 +97,9 @@ def _codes() -> Iterator[Any]:
     yield proto
 
 
-def _mapper(log_filter: Any, code: int, message: str, *, retry_after: int = 0) -> Any:
+def _mapper(
+    log_filter: accesslog_pb2.AccessLogFilter, code: int, message: str, *, retry_after: int = 0
+) -> manager_pb2.ResponseMapper:
     proto = _Mapper(filter=log_filter, status_code=number(code))
     proto.body_format_override.json_format.update(
         _status(code, _REASONS[code], message, retry_after)
@@ -108,8 +109,8 @@ def _mapper(log_filter: Any, code: int, message: str, *, retry_after: int = 0) -
     return proto
 
 
-def _status(code: Any, reason: str, message: str, retry_after: int) -> dict[str, Any]:
-    status: dict[str, Any] = {
+def _status(code: int | str, reason: str, message: str, retry_after: int) -> dict[str, Json]:
+    status: dict[str, Json] = {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
@@ -123,13 +124,13 @@ def _status(code: Any, reason: str, message: str, retry_after: int) -> dict[str,
     return status
 
 
-def _flag(name: str) -> Any:
+def _flag(name: str) -> accesslog_pb2.AccessLogFilter:
     proto = accesslog_pb2.AccessLogFilter()
     proto.response_flag_filter.flags.append(name)
     return proto
 
 
-def _code(code: int) -> Any:
+def _code(code: int) -> accesslog_pb2.AccessLogFilter:
     proto = accesslog_pb2.AccessLogFilter()
     proto.status_code_filter.comparison.value.default_value = code
     proto.status_code_filter.comparison.value.runtime_key = "gatehouse.unused"

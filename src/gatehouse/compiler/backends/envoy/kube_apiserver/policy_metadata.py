@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
 
 from google.protobuf import struct_pb2
 
 from gatehouse.compiler.backends.envoy import names, quoting
-from gatehouse.compiler.backends.envoy.protobufs import written
+from gatehouse.compiler.backends.envoy.protobufs import Json, written
 from gatehouse.compiler.ir import kube_apiserver as ir
 
 
@@ -43,7 +42,7 @@ def subset(policy: ir.Policy) -> str:
     return names.digest(*sorted(policy.servers)) if policy.servers else ""
 
 
-def _policy(cluster: ir.ApiCluster, policy: ir.Policy) -> dict[str, Any]:
+def _policy(cluster: ir.ApiCluster, policy: ir.Policy) -> Json:
     return {
         "scope": names.flow_scope(cluster.name, policy.schema),
         "subset": subset(policy),
@@ -53,11 +52,11 @@ def _policy(cluster: ir.ApiCluster, policy: ir.Policy) -> dict[str, Any]:
     }
 
 
-def _rule(rule: ir.Rule) -> dict[str, Any]:
+def _rule(rule: ir.Rule) -> Json:
     return {name: _names(getattr(rule, name)) for name in ir.Rule.__struct_fields__}
 
 
-def _names(values: ir.Names) -> Any:
+def _names(values: ir.Names) -> Json:
     exact, prefixes = _possible(values.exact), _possible(values.prefixes)
     endings = [f"/{each}" for each in _possible(values.subresources)]
     if not exact and not prefixes and not endings:

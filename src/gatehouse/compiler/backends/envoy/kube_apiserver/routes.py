@@ -10,12 +10,11 @@ that only its own changes refill it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
-from google.protobuf import any_pb2
+from google.protobuf import any_pb2, struct_pb2
 
 from gatehouse.compiler.backends.envoy import headers, names, quoting, retries
 from gatehouse.compiler.backends.envoy.kube_apiserver import (
@@ -88,7 +87,12 @@ def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
     return _scope(names.api_scope(port, cluster.name), [host, others], (cluster.origin,))
 
 
-def _serve(host: Any, metadata: Any, filters: Iterable[str], match: Any) -> None:
+def _serve(
+    host: components.VirtualHost,
+    metadata: struct_pb2.Struct,
+    filters: Iterable[str],
+    match: components.RouteMatch,
+) -> None:
     """Let the script process what a virtual host matches; ``metadata``: its configuration.
 
     ``filters``: filters that the cluster's limits need.
@@ -155,7 +159,7 @@ def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token
     )
 
 
-def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> Any:
+def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> components.Route:
     route = components.Route(match=_any())
     header = route.match.headers.add(name=WAY)
     if subset or kind:
@@ -171,12 +175,12 @@ def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> Any:
     return route
 
 
-def _retry_policy(reasons: str) -> Any:
+def _retry_policy(reasons: str) -> components.RetryPolicy:
     proto = components.RetryPolicy(retry_on=reasons, num_retries=number(_RETRIES))
     return retries.elsewhere(proto)
 
 
-def forward(route: Any, cluster: ir.ApiCluster, target: str) -> None:
+def forward(route: components.Route, cluster: ir.ApiCluster, target: str) -> None:
     """Forward the requests of a route without a timeout."""
     route.route.cluster = target
     route.route.timeout.CopyFrom(quoting.seconds(0))
@@ -208,7 +212,7 @@ def reviews(cluster: ir.ApiCluster, token: str) -> Resource:
     return _scope(name, [host], (cluster.origin,), secret=bool(token))
 
 
-def _any() -> Any:
+def _any() -> components.RouteMatch:
     return components.RouteMatch(prefix="/")
 
 
@@ -216,7 +220,7 @@ def _host(name: str) -> str:
     return quoting.hostname(name).lower()
 
 
-def _respond(domains: list[str], code: int, body: str) -> Any:
+def _respond(domains: list[str], code: int, body: str) -> components.VirtualHost:
     host = components.VirtualHost(name=str(code), domains=domains)
     host.typed_per_filter_config[names.SCRIPT].CopyFrom(_script_disabled())
     route = host.routes.add(match=_any())
@@ -225,12 +229,16 @@ def _respond(domains: list[str], code: int, body: str) -> Any:
     return host
 
 
-def _script_disabled() -> Any:
+def _script_disabled() -> any_pb2.Any:
     return packed(lua_pb2.LuaPerRoute(disabled=True))
 
 
 def _scope(
-    name: str, hosts: Iterable[Any], origins: tuple[Origin, ...] = (), *, secret: bool = False
+    name: str,
+    hosts: Iterable[components.VirtualHost],
+    origins: tuple[Origin, ...] = (),
+    *,
+    secret: bool = False,
 ) -> Resource:
     proto = scoped_route_pb2.ScopedRouteConfiguration(
         name=name,

@@ -26,6 +26,7 @@ from gatehouse.compiler.ir.authentication import (
     Requirement,
 )
 from gatehouse.compiler.ir.gateway import SecretBytes, SecretFile
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
 SECRET_KEY = "auth"  # noqa: S105
@@ -57,7 +58,9 @@ def resolve(ask: Ask, key: Key) -> Resolved:
             case api.AuthenticationFilterSpec(type="Basic", basic=api.BasicAuth() as basic):
                 secret = _secret(ask, key[1], basic.secret_ref.name, "spec.basic")
                 _check_users(secret.content.reveal())
-                basic_auth = Basic(basic.realm, secret.name, f"{key[1]}/{key[2]}")
+                basic_auth = Basic(
+                    basic.realm, secret.name, Origin(key[0], key[1], key[2], "basic.secretRef")
+                )
                 return Resolved(basic_auth, (secret,))
             case api.AuthenticationFilterSpec(type="JWT", jwt=api.JwtAuth() as tokens):
                 return _tokens(ask, key, tokens)
@@ -81,9 +84,8 @@ def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Resolved:
     keys = _named(_usable_keys(content, place))
     leeway = nginx_values.time(spec.leeway) or 0.0
     authorization = _authorization(spec.authorization, "spec.jwt.authorization")
-    return Resolved(
-        Jwt(spec.realm, keys.name, leeway, authorization, f"{namespace}/{key[2]}"), (keys,)
-    )
+    origin = Origin(key[0], namespace, key[2], "jwt")
+    return Resolved(Jwt(spec.realm, keys.name, leeway, authorization, origin), (keys,))
 
 
 def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Resolved:

@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from gatehouse.compiler.frontends.gateway_api.extensions import policy_conflicts
+from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import UNSET
 from gatehouse.compiler.frontends.gateway_api.extensions.upstream_settings import UpstreamPolicy
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.ir import settings as ir
@@ -28,9 +29,9 @@ def own_settings(ask: Ask, target: Key) -> ir.Settings:
     """Return the settings of the policies that target a Gateway or route."""
     client, proxy, rates = ir.ClientSettings(), ir.ProxySettings(), ir.RateLimits()
     for key in ask(policy_conflicts.accepted_policies, ("ClientSettingsPolicy", target)):
-        client = merge_defaults(client, _by(key, ask(policy_conflicts.parse_policy, key).settings))
+        client = merge_defaults(client, ask(policy_conflicts.parse_policy, key).settings)
     for key in ask(policy_conflicts.accepted_policies, ("ProxySettingsPolicy", target)):
-        proxy = merge_defaults(proxy, _by(key, ask(policy_conflicts.parse_policy, key).settings))
+        proxy = merge_defaults(proxy, ask(policy_conflicts.parse_policy, key).settings)
     for key in ask(policy_conflicts.accepted_policies, ("RateLimitPolicy", target)):
         found: ir.RateLimits = ask(policy_conflicts.parse_policy, key).settings
         limits = (*rates.limits, *found.limits)
@@ -54,21 +55,14 @@ def route_settings(ask: Ask, which: tuple[Key, Key]) -> ir.Settings:
 
 def merge_defaults(outer: T, inner: T) -> T:
     """Return ``inner`` with unset fields taken from ``outer``."""
-    empty = (None, "", ())
     set_values = {
         field: value
         for field in inner.__struct_fields__
-        if (value := getattr(inner, field)) not in empty
+        if (value := getattr(inner, field)) not in UNSET
     }
-    if "policies" in set_values:
-        both = dict.fromkeys((*getattr(outer, "policies", ()), *set_values["policies"]))
-        set_values["policies"] = tuple(both)
+    if isinstance(outer, ir.Sourced) and "sources" in set_values:
+        set_values["sources"] = tuple((dict(outer.sources) | dict(set_values["sources"])).items())
     return msgspec.structs.replace(outer, **set_values)
-
-
-def _by(key: Key, settings: T) -> T:
-    """Return the settings with the name of their policy."""
-    return msgspec.structs.replace(settings, policies=(f"{key[1]}/{key[2]}",))
 
 
 def upstream_policy(ask: Ask, service: tuple[str, str]) -> UpstreamPolicy:
@@ -78,7 +72,7 @@ def upstream_policy(ask: Ask, service: tuple[str, str]) -> UpstreamPolicy:
         policy_conflicts.accepted_policies, ("UpstreamSettingsPolicy", ("Service", *service))
     ):
         found: UpstreamPolicy = ask(policy_conflicts.parse_policy, key).settings
-        settings = merge_defaults(settings, _by(key, found.settings))
+        settings = merge_defaults(settings, found.settings)
         service_address = service_address or bool(found.service_address)
     return UpstreamPolicy(settings, service_address)
 

@@ -11,6 +11,7 @@ from gatehouse.apis import nginx_authentication as api
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir.authentication import Logout, Oidc
+from gatehouse.dataplane.origin import Origin
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 """Path after the issuer (OpenID Connect Discovery, section 4)."""
@@ -55,6 +56,7 @@ def relying(name: str, spec: api.OidcAuth) -> Oidc:
         raise ValueProblem("spec.oidc.logout: its URIs and redirectURI must be different")
     return Oidc(
         filter=name,
+        origin=Origin("AuthenticationFilter", namespace, short, "oidc"),
         issuer=spec.issuer,
         metadata_url=config,
         client_id=spec.client_id,

@@ -19,6 +19,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values, ov
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
     MAX_ZONE_BYTES,
     FieldParser,
+    with_sources,
 )
 from gatehouse.compiler.frontends.gateway_api.inputs import rejected_by_proxy
 from gatehouse.compiler.ir import settings as ir
@@ -119,9 +120,30 @@ def of_gateway(ask: Ask, key: Key) -> ResolvedParameters:
 def parameters(ask: Ask, key: Key) -> Parameters:
     """Return the effective parameters of a Gateway. Its own override those of its class."""
     found = _parse(ask(_merged, key))[0]
-    origins = tuple(each.origin for each in _class_and_own(ask, key) if each.origin != NO_ORIGIN)
-    edge = msgspec.structs.replace(found.edge, origins=origins)
+    edge = found.edge
+    origins = []
+    for each in _class_and_own(ask, key):
+        if each.origin == NO_ORIGIN or each.spec is None:
+            continue
+        origins.append(each.origin)
+        if each.spec.server_tokens is not None:
+            source = each.origin.field("serverTokens")
+            edge = msgspec.structs.replace(edge, sources=(("exposes_version", source),))
+        if each.spec.compression is not None and edge.compression is not None:
+            compression = with_sources(edge.compression, each.origin, _COMPRESSION_FIELDS)
+            edge = msgspec.structs.replace(edge, compression=compression)
+    edge = msgspec.structs.replace(edge, origins=tuple(origins))
     return msgspec.structs.replace(found, edge=edge)
+
+
+_COMPRESSION_FIELDS = {
+    "buffers": "compression.buffers",
+    "vary": "compression.gzip.vary",
+    "http_version": "compression.gzip.httpVersion",
+    "disabled": "compression.gzip.disable",
+    "proxied": "compression.gzip.proxied",
+}
+"""Fields of the IR that a proxy may not support, and the fields that set them."""
 
 
 def provisioning(ask: Ask, key: Key) -> Provisioning:
@@ -254,7 +276,7 @@ def _parse(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
             _HEADERS[each] for each in spec.disable_base_headers if each in _HEADERS
         ),
         client_address=_client_address(parse, spec.rewrite_client_ip),
-        server_tokens=spec.server_tokens == "on",
+        exposes_version=spec.server_tokens == "on",
         compression=_compression(parse, spec.compression),
     )
     if spec.server_tokens not in (None, "on", "off"):

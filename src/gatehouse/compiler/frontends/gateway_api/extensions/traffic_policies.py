@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -11,6 +11,8 @@ from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.settings import Balancing, Sourced
+from gatehouse.dataplane.origin import Origin
 
 V = TypeVar("V")
 A = TypeVar("A")
@@ -55,52 +57,95 @@ class FieldParser:
         return ParsedPolicy(None, tuple(self.problems)) if self.problems else ParsedPolicy(settings)
 
 
+CLIENT_FIELDS = {
+    "body_size": "body.maxSize",
+    "body_buffer": "body.bufferSize",
+    "body_timeout": "body.timeout",
+    "requests": "keepAlive.requests",
+    "lifetime": "keepAlive.time",
+    "idle": "keepAlive.timeout.server",
+    "keepalive_header_timeout": "keepAlive.timeout.header",
+    "keepalive_min_timeout": "keepAlive.minTimeout",
+}
+"""Fields of the IR, and the fields of a ClientSettingsPolicy that set them."""
+
+PROXY_FIELDS = {
+    "buffering": "buffering.disable",
+    "buffer_size": "buffering.bufferSize",
+    "buffers": "buffering.buffers",
+    "busy_buffers_size": "buffering.busyBuffersSize",
+    "connect": "timeout.connect",
+    "send": "timeout.send",
+    "read": "timeout.read",
+}
+"""Fields of the IR, and the fields of a ProxySettingsPolicy that set them."""
+
+S = TypeVar("S", bound=Sourced)
+
+
+def with_sources(settings: S, origin: Origin, fields: Mapping[str, str]) -> S:
+    """Return settings with the sources of their fields. ``fields``: paths by field of the IR."""
+    sources = tuple(
+        (name, origin.field(path))
+        for name, path in fields.items()
+        if getattr(settings, name) not in UNSET
+    )
+    return msgspec.structs.replace(settings, sources=sources)
+
+
+UNSET = (None, "", (), Balancing())
+"""Values of fields that are not set."""
+
+
 def client_settings(policy: api.ClientSettingsPolicy) -> ParsedPolicy:
     """Translate a ClientSettingsPolicy."""
     parse, body, keep_alive = FieldParser(), policy.spec.body, policy.spec.keep_alive
+    size, time, paths = nginx_values.size, nginx_values.time, CLIENT_FIELDS
+    timeout = keep_alive.timeout
     settings = ir.ClientSettings(
-        body_size=parse("body.maxSize", nginx_values.size, body.max_size),
-        body_buffer=parse("body.bufferSize", nginx_values.size, body.buffer_size),
-        body_timeout=parse("body.timeout", nginx_values.time, body.timeout),
+        body_size=parse(paths["body_size"], size, body.max_size),
+        body_buffer=parse(paths["body_buffer"], size, body.buffer_size),
+        body_timeout=parse(paths["body_timeout"], time, body.timeout),
         requests=keep_alive.requests,
-        lifetime=parse("keepAlive.time", nginx_values.time, keep_alive.time),
-        idle=parse("keepAlive.timeout.server", nginx_values.time, keep_alive.timeout.server),
-        keepalive_header_timeout=parse(
-            "keepAlive.timeout.header", nginx_values.time, keep_alive.timeout.header
-        ),
-        keepalive_min_timeout=parse(
-            "keepAlive.minTimeout", nginx_values.time, keep_alive.min_timeout
-        ),
+        lifetime=parse(paths["lifetime"], time, keep_alive.time),
+        idle=parse(paths["idle"], time, timeout.server),
+        keepalive_header_timeout=parse(paths["keepalive_header_timeout"], time, timeout.header),
+        keepalive_min_timeout=parse(paths["keepalive_min_timeout"], time, keep_alive.min_timeout),
     )
     if settings.keepalive_header_timeout is not None and settings.idle is None:
         parse.problems.append(
             "spec.keepAlive.timeout.header: keepAlive.timeout.server must be set, too"
         )
-    return parse.result(settings)
+    return parse.result(with_sources(settings, origin_of(policy), CLIENT_FIELDS))
 
 
 def proxy_settings(policy: api.ProxySettingsPolicy) -> ParsedPolicy:
     """Translate a ProxySettingsPolicy."""
     parse, buffering, timeouts = FieldParser(), policy.spec.buffering, policy.spec.timeout
+    size, time, paths = nginx_values.size, nginx_values.time, PROXY_FIELDS
     buffers = None
     if buffering.buffers is not None:
-        size = parse("buffering.buffers.size", nginx_values.size, buffering.buffers.size)
-        buffers = ir.Buffers(buffering.buffers.number, size or 0)
-        if size == 0:
+        each = parse("buffering.buffers.size", size, buffering.buffers.size)
+        buffers = ir.Buffers(buffering.buffers.number, each or 0)
+        if each == 0:
             parse.problems.append("spec.buffering.buffers.size: must be greater than 0")
     found = ir.ProxySettings(
         buffering=None if buffering.disable is None else not buffering.disable,
-        buffer_size=parse("buffering.bufferSize", nginx_values.size, buffering.buffer_size),
+        buffer_size=parse(paths["buffer_size"], size, buffering.buffer_size),
         buffers=buffers,
-        busy_buffers_size=parse(
-            "buffering.busyBuffersSize", nginx_values.size, buffering.busy_buffers_size
-        ),
-        connect=parse("timeout.connect", nginx_values.time, timeouts.connect),
-        send=parse("timeout.send", nginx_values.time, timeouts.send),
-        read=parse("timeout.read", nginx_values.time, timeouts.read),
+        busy_buffers_size=parse(paths["busy_buffers_size"], size, buffering.busy_buffers_size),
+        connect=parse(paths["connect"], time, timeouts.connect),
+        send=parse(paths["send"], time, timeouts.send),
+        read=parse(paths["read"], time, timeouts.read),
     )
     parse.problems += _sizes(found)
-    return parse.result(found)
+    return parse.result(with_sources(found, origin_of(policy), PROXY_FIELDS))
+
+
+def origin_of(policy: api.Policy) -> Origin:
+    """Return the origin of a policy."""
+    kind = type(policy).__name__
+    return Origin(kind, policy.metadata.namespace, policy.metadata.name)
 
 
 def _sizes(found: ir.ProxySettings) -> list[str]:
@@ -142,6 +187,7 @@ def rate_limits(policy: api.RateLimitPolicy) -> ParsedPolicy:
         limits.append(
             ir.RateLimit(
                 name=f"{policy.metadata.namespace}/{policy.metadata.name}/{index}",
+                origin=origin_of(policy).field(place),
                 key=key or (),
                 rate=rate[0],
                 per="second" if rate[1] == "s" else "minute",

@@ -10,12 +10,44 @@ from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import
     MAX_ZONE_BYTES,
     FieldParser,
     ParsedPolicy,
+    origin_of,
+    with_sources,
 )
 from gatehouse.compiler.ir import settings as ir
+from gatehouse.compiler.ir.settings import Balancing
 
 MAX_IDLE_CONNECTIONS = 32768
 """Maximum number of idle connections to a backend. NGINX allocates memory for all of them in each
 worker when it starts: 2,147,483,647 end it."""
+
+
+UPSTREAM_FIELDS = {
+    "balancing": "loadBalancingMethod",
+    "key": "hashMethodKey",
+    "connections": "keepAlive.connections",
+    "requests": "keepAlive.requests",
+    "lifetime": "keepAlive.time",
+    "idle": "keepAlive.timeout",
+    "memory": "zoneSize",
+}
+"""Fields of the IR, and the fields of an UpstreamSettingsPolicy that set them."""
+
+_METHODS = {
+    "round_robin": Balancing(),
+    "least_conn": Balancing("least-connections"),
+    "ip_hash": Balancing("client-hash"),
+    "hash": Balancing("hash"),
+    "hash consistent": Balancing("hash", consistent=True),
+    "random": Balancing("random"),
+    "random two": Balancing("random", choice="any"),
+    "random two least_conn": Balancing("random", choice="least-connections"),
+    "random two least_time=header": Balancing("random", choice="least-time", response="header"),
+    "random two least_time=last_byte": Balancing("random", choice="least-time", response="whole"),
+    "least_time header": Balancing("least-time", response="header"),
+    "least_time last_byte": Balancing("least-time", response="whole"),
+    "least_time header inflight": Balancing("least-time", response="header", in_flight=True),
+    "least_time last_byte inflight": Balancing("least-time", response="whole", in_flight=True),
+}
 
 
 class UpstreamPolicy(msgspec.Struct, frozen=True):
@@ -43,7 +75,7 @@ def upstream_settings(policy: api.UpstreamSettingsPolicy) -> ParsedPolicy:
     if (keep_alive.connections or 0) > MAX_IDLE_CONNECTIONS:
         parse.problems.append(f"spec.keepAlive.connections: must be at most {MAX_IDLE_CONNECTIONS}")
     settings = ir.UpstreamSettings(
-        balancing=method,
+        balancing=_METHODS.get(method, Balancing()),
         key=key,
         connections=keep_alive.connections,
         requests=keep_alive.requests,
@@ -51,4 +83,5 @@ def upstream_settings(policy: api.UpstreamSettingsPolicy) -> ParsedPolicy:
         idle=parse("keepAlive.timeout", nginx_values.time, keep_alive.timeout),
         memory=memory,
     )
+    settings = with_sources(settings, origin_of(policy), UPSTREAM_FIELDS)
     return parse.result(UpstreamPolicy(settings, spec.use_cluster_ip))

@@ -8,12 +8,18 @@ import hashlib
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from gatehouse.apis import core, gateway
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.compiler.frontends.gateway_api.inputs import rejected_certificate_key
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
 from gatehouse.compiler.ir.gateway import Certificate, SecretBytes
+from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
+
+MIN_RSA_BITS = 2048
+"""Minimum size of RSA keys that Envoy and, on its default security level, NGINX accept."""
 
 
 def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
@@ -31,19 +37,23 @@ def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
         return f"{where}: data[{error.args[0]}] not found"
     except ValueError:
         return f"{where}: data must be base64"
-    found = key_pair(chain, key)
+    found = key_pair(chain, key, origin=Origin("Secret", *name))
     return f"{where}: {found}" if isinstance(found, str) else found
 
 
 def key_pair(
-    chain: bytes, key: bytes, names: tuple[str, str] = ("tls.crt", "tls.key")
+    chain: bytes,
+    key: bytes,
+    names: tuple[str, str] = ("tls.crt", "tls.key"),
+    *,
+    origin: Origin,
 ) -> Certificate | str:
     """Return a PEM key pair, or the problem. ``names`` are the names of its parts in messages."""
     problem = _problem(chain, key, names)
     if problem:
         return problem
     digest = hashlib.sha256(chain + b"\0" + key).hexdigest()[:24]
-    return Certificate(name=f"cert-{digest}", chain=chain, key=SecretBytes(key))
+    return Certificate(f"cert-{digest}", chain, SecretBytes(key), origin)
 
 
 def _problem(chain: bytes, key: bytes, names: tuple[str, str]) -> str:
@@ -61,13 +71,17 @@ def _problem(chain: bytes, key: bytes, names: tuple[str, str]) -> str:
         return f"{names[1]} must be an unencrypted PEM key of a supported type"
     if certified != own:
         return f"{names[1]} does not match the first certificate of {names[0]}"
+    public = leaf.public_key()
+    if isinstance(public, RSAPublicKey) and public.key_size < MIN_RSA_BITS:
+        return f"{names[0]}: the RSA key must have at least {MIN_RSA_BITS} bits"
     return ""
 
 
 def listener_certificates(
-    ask: Ask, owner: Key, listener: gateway.Listener
+    ask: Ask, key: Key, owner: Key, listener: gateway.Listener
 ) -> tuple[tuple[Certificate, ...], list[Finding]]:
-    """Return the certificates of a listener, and a finding for each unusable reference."""
+    """Return the certificates of a listener of Gateway ``key``, and a finding for each reference
+    that cannot be used. ``owner``: the Gateway or ListenerSet that has the listener."""
     found: dict[str, Certificate] = {}
     findings: list[Finding] = []
     references = listener.tls.certificate_refs if listener.tls else ()
@@ -76,7 +90,7 @@ def listener_certificates(
         findings.append(Finding(Reason.INVALID_CERTIFICATE_REF, f"{place}: must not be empty"))
     for index, reference in enumerate(references):
         where = f"{place}[{index}]"
-        result = resolve(ask, owner, reference)
+        result = resolve(ask, key, owner, reference)
         if isinstance(result, Certificate):
             found[result.name] = result
         else:
@@ -84,8 +98,10 @@ def listener_certificates(
     return tuple(found.values()), findings
 
 
-def resolve(ask: Ask, owner: Key, reference: gateway.ObjectReference) -> Certificate | Finding:
-    """Return the certificate that a Gateway or ListenerSet refers to, or a finding."""
+def resolve(
+    ask: Ask, key: Key, owner: Key, reference: gateway.ObjectReference
+) -> Certificate | Finding:
+    """Return the certificate that ``owner``, a part of Gateway ``key``, refers to, or a finding."""
     if (reference.group, reference.kind) != ("", "Secret"):
         kind = f"{reference.group}/{reference.kind}".lstrip("/")
         return Finding(
@@ -99,4 +115,7 @@ def resolve(ask: Ask, owner: Key, reference: gateway.ObjectReference) -> Certifi
     result = ask(certificate, target)
     if isinstance(result, str):
         return Finding(Reason.INVALID_CERTIFICATE_REF, result)
+    if rejection := ask.read(rejected_certificate_key(key, result.name)):
+        message = f"Secret {target[0]}/{target[1]}: {rejection}"
+        return Finding(Reason.INVALID_CERTIFICATE_REF, message)
     return result

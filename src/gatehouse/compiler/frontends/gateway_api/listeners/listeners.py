@@ -103,7 +103,7 @@ def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> Listene
     needed = known is not None and known.certificates == "needed"
     given = known is not None and known.certificates == "optional" and _named(listener)
     if (needed or given) and not passthrough:
-        certificates, found = listener_certificates(ask, entry.owner, listener)
+        certificates, found = listener_certificates(ask, key, entry.owner, listener)
         kind_findings += found
     if known is not None and known.validates:
         unresolved, refused = ask(frontend_tls.validation_findings, (key, listener.port))

@@ -19,6 +19,8 @@ class Targets(msgspec.Struct, frozen=True):
     """Backends of an L4 route."""
 
     backends: tuple[L4Backend, ...] = ()
+    rejected: int = 0
+    """Weight of the backends that are invalid."""
     clusters: tuple[ClusterKey, ...] = ()
     findings: tuple[Finding, ...] = ()
     services: tuple[tuple[str, str], ...] = ()
@@ -30,20 +32,23 @@ def targets(ask: Ask, key: Key) -> Targets:
     if not isinstance(route, routes.TLSRoute | routes.TCPRoute | routes.UDPRoute):
         return Targets()
     backends: list[L4Backend] = []
+    rejected = 0
     clusters: list[ClusterKey] = []
     findings: list[Finding] = []
     for number, rule in enumerate(route.spec.rules[:1]):
         for index, reference in enumerate(rule.backend_refs):
             found = resolve(ask, key, reference, f"rules[{number}].backendRefs[{index}]")
-            name = ""
             if isinstance(found, Finding):
                 findings.append(found)
             else:
                 clusters.append(found)
-                name = found.name if ask(tls_resolved, found) else ""
-            backends.append(L4Backend(name, reference.weight))
+            if isinstance(found, Finding) or not ask(tls_resolved, found):
+                rejected += reference.weight
+            elif reference.weight:
+                backends.append(L4Backend(found.name, reference.weight))
     return Targets(
         tuple(backends),
+        rejected,
         tuple(sorted({each for each in clusters if ask(tls_resolved, each)})),
         tuple(findings),
         tuple(sorted({(each.namespace, each.service) for each in clusters})),

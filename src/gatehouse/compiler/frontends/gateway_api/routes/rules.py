@@ -109,11 +109,23 @@ def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protoc
     if compiled_filters.redirect is not None:
         action: ir.Action = filters.redirect(compiled_filters.redirect, port, protocol)
         return _Rule(_route(action, compiled_filters), secrets=compiled_filters.secrets)
-    backends, clusters, backend_findings = _backends(ask, key, rule, where)
+    backends, failing, clusters, backend_findings = _backends(ask, key, rule, where)
+    findings = [*compiled_filters.notes, *backend_findings]
+    clusters = (*clusters, *compiled_filters.clusters)
+    if not backends:
+        response = ir.Respond(500, grpc=key[0] == "GRPCRoute")
+        return _Rule(
+            _route(response, compiled_filters),
+            clusters,
+            tuple(findings),
+            compiled_filters.secrets,
+            _has_invalid_value(backend_findings),
+        )
     timeouts = rule.timeouts or api.Timeouts()
     limits = [durations.seconds(text) for text in (timeouts.request, timeouts.backend_request)]
     action = ir.Forward(
         backends=backends,
+        failing=failing,
         rewrite=compiled_filters.rewrite,
         request_timeout=limits[0] or 0.0,
         backend_timeout=limits[1] or 0.0,
@@ -124,12 +136,7 @@ def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protoc
         grpc=key[0] == "GRPCRoute",
     )
     return _Rule(
-        _route(action, compiled_filters),
-        (*clusters, *compiled_filters.clusters),
-        (*compiled_filters.notes, *backend_findings),
-        compiled_filters.secrets,
-        _has_invalid_value(backend_findings)
-        and not any(each.cluster and each.weight for each in backends),
+        _route(action, compiled_filters), clusters, tuple(findings), compiled_filters.secrets
     )
 
 
@@ -176,8 +183,10 @@ def _invalid_fields(rule: api.RouteRule, where: str) -> list[Finding]:
 
 def _backends(
     ask: Ask, route: Key, rule: api.RouteRule, where: str
-) -> tuple[tuple[ir.Backend, ...], tuple[ClusterKey, ...], tuple[Finding, ...]]:
+) -> tuple[tuple[ir.Backend, ...], int, tuple[ClusterKey, ...], tuple[Finding, ...]]:
+    """Return the valid backends, the weight of the invalid ones, all clusters and findings."""
     backends: list[ir.Backend] = []
+    failing = 0
     clusters: list[ClusterKey] = []
     findings: list[Finding] = []
     for index, reference in enumerate(rule.backend_refs):
@@ -188,22 +197,17 @@ def _backends(
         if compiled_filters != _supported_on_backend(compiled_filters):
             message = f"{place}.filters: only header modifiers are supported for backends"
             problems.append(Finding(Reason.UNSUPPORTED_VALUE, message))
-        name = ""
-        if isinstance(found, Finding):
-            problems.append(found)
-        elif not problems:
-            name = found.name if ask(tls_resolved, found) else ""
-            clusters.append(found)
         findings += problems
-        backends.append(
-            ir.Backend(
-                name,
-                reference.weight,
-                compiled_filters.request_headers,
-                compiled_filters.response_headers,
-            )
-        )
-    return tuple(backends), tuple(clusters), tuple(findings)
+        if isinstance(found, Finding):
+            findings.append(found)
+        elif not problems:
+            clusters.append(found)
+        if isinstance(found, Finding) or problems or not ask(tls_resolved, found):
+            failing += reference.weight
+        elif reference.weight:
+            edits = compiled_filters.request_headers, compiled_filters.response_headers
+            backends.append(ir.Backend(found.name, reference.weight, *edits))
+    return tuple(backends), failing, tuple(clusters), tuple(findings)
 
 
 def _supported_on_backend(compiled_filters: Filters) -> Filters:

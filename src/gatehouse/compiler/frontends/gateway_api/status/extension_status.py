@@ -20,6 +20,7 @@ from gatehouse.compiler.frontends.gateway_api.status.types import (
     FilterStatus,
     PolicyStatus,
 )
+from gatehouse.compiler.frontends.gateway_api.status.unsupported import messages
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -81,7 +82,7 @@ def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str]]:
 def _unsupported(ask: Ask, key: Key, ancestor: Key) -> Finding | None:
     """Return a finding if the data plane does not support a policy of a Gateway; else None."""
     found = unsupported(ask, ancestor, key) if ancestor[0] == "Gateway" else ()
-    return Finding(Reason.POLICY_INVALID, found[0].reason) if found else None
+    return Finding(Reason.POLICY_INVALID, messages(found)[0]) if found else None
 
 
 def _conditions(policy: api.Policy, refusal: Finding | None) -> tuple[Condition, ...]:

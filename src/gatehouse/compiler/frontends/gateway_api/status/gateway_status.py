@@ -23,6 +23,7 @@ from gatehouse.compiler.frontends.gateway_api.status.types import (
     ListenerStatus,
     SetStatus,
 )
+from gatehouse.compiler.frontends.gateway_api.status.unsupported import messages
 from gatehouse.compiler.frontends.gateway_api.translate import client_certificate
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.incremental.grouping import Grouping, group_by
@@ -199,7 +200,7 @@ def _listener_conditions(
         Finding(Reason.RESOLVED, "all references are resolved"),
     ]
     findings = state.findings
-    message = f"listener {state.spec.name}: {unserved.reason}" if unserved else ""
+    message = f"listener {state.spec.name}: {messages([unserved])[0]}" if unserved else ""
     if unserved and not unserved.rejected:
         findings = (*findings, Finding(Reason.UNSUPPORTED_VALUE, message))
     if not state.served or (unserved and not unserved.rejected):
@@ -220,7 +221,7 @@ def unserved_ports(ask: Ask, key: Key) -> dict[int, Unsupported]:
 def unsupported_settings(ask: Ask, key: Key) -> tuple[str, ...]:
     """Return the settings of the Gateway and its backends that the data plane does not support."""
     findings = unsupported(ask, key, key)
-    return tuple(dict.fromkeys(each.reason for each in findings if not each.origin.port))
+    return messages(each for each in findings if not each.origin.port)
 
 
 def attached_routes(ask: Ask, key: Key) -> Table[Listener, int]:

@@ -16,6 +16,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import unsupported
 from gatehouse.compiler.frontends.gateway_api.routes import l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.rules import Translated, translate
 from gatehouse.compiler.frontends.gateway_api.status.types import ParentStatus, RouteStatus
+from gatehouse.compiler.frontends.gateway_api.status.unsupported import messages
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
@@ -74,9 +75,10 @@ def _reported(ask: Ask, which: tuple[Key, Key]) -> _Reported:
 
 
 def _messages(entries: Iterable[Unsupported]) -> tuple[str, ...]:
-    return tuple(
-        dict.fromkeys(f"{each.origin.part.partition('.')[0]}: {each.reason}" for each in entries)
-    )
+    by_rule: dict[str, list[Unsupported]] = {}
+    for each in entries:
+        by_rule.setdefault(each.origin.part.partition(".")[0], []).append(each)
+    return tuple(f"{rule}: {why}" for rule, found in by_rule.items() for why in messages(found))
 
 
 def _of_rules(translated: Translated, reported: _Reported, *, attached: bool) -> list[Finding]:
@@ -86,14 +88,14 @@ def _of_rules(translated: Translated, reported: _Reported, *, attached: bool) ->
     (RouteConditionPartiallyInvalid).
     """
     invalid = [f.message for f in translated.findings if f.reason is Reason.UNSUPPORTED_VALUE]
-    messages = [*invalid, *reported.messages]
+    invalid = [*invalid, *reported.messages]
     dropped = translated.dropped | reported.dropped
     if not attached:
         found = []
     elif all(each.route.origin in dropped for each in translated.routes):
-        found = [Finding(Reason.UNSUPPORTED_VALUE, message) for message in messages]
+        found = [Finding(Reason.UNSUPPORTED_VALUE, message) for message in invalid]
     else:
-        found = [Finding(Reason.PARTIALLY_INVALID, f"Dropped Rule: {each}") for each in messages]
+        found = [Finding(Reason.PARTIALLY_INVALID, f"Dropped Rule: {each}") for each in invalid]
     others = (f for f in translated.findings if f.reason is not Reason.UNSUPPORTED_VALUE)
     return [*found, *others]
 

@@ -1,0 +1,47 @@
+"""Objects as the API server admits them: no test is to hold what no user could apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from gatehouse.apis import resources
+from gatehouse.apiserver.builtin.kinds import KINDS
+from gatehouse.apiserver.controllers.bootstrap import bundled
+from gatehouse.apiserver.objects.crds import served_by
+from gatehouse.apiserver.objects.registry import Registry
+
+NOW = "2026-01-01T00:00:00Z"
+
+REGISTRY = Registry((*KINDS, *(each for one in bundled() for each in served_by(one))))
+
+
+def admit(resource: resources.Resource, raw: dict[str, Any]) -> None:
+    """Default and validate an object as the API server does."""
+    served = REGISTRY.of(resource)
+    assert not served.compiled.prepare(raw)
+    served.complete(raw)
+    assert not served.compiled.validate(raw, None)
+    assert not list(served.check(raw, None))
+    raw.pop("status", None)
+
+
+def admitted_objects(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects of a YAML text, defaulted and validated."""
+    for raw in yaml.safe_load_all(text):
+        resource = next(
+            item
+            for item in vars(resources).values()
+            if isinstance(item, resources.Resource) and item.kind == raw["kind"]
+        )
+        status = raw.get("status")
+        if resource.namespaced:
+            raw["metadata"].setdefault("namespace", "ns")
+        admit(resource, raw)
+        raw["metadata"].setdefault("generation", 1)
+        raw["metadata"].setdefault("creationTimestamp", NOW)
+        if status:
+            raw["status"] = status
+        yield resource.kind, raw

@@ -1,0 +1,168 @@
+"""An authenticator's process, and a browser with an NGINX before it, as far as it can tell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import aiohttp
+import msgspec
+
+from fakes.oidc_provider import CLIENT, SECRET, OidcProvider
+from gatehouse.sidecars.authenticator import config
+from gatehouse.sidecars.authenticator.config import Party
+from gatehouse.sidecars.base import control
+
+ORIGIN = "https://shop.example"
+
+
+class AuthenticatorResponse(msgspec.Struct):
+    """Response of the authenticator."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def location(self) -> str:
+        return self.headers["Location"]
+
+
+class AuthenticatorProcess:
+    """An authenticator as the agent runs it, and one browser's cookies."""
+
+    def __init__(self, home: Path, http: aiohttp.ClientSession, linger: float) -> None:
+        self.home = home
+        self.cookies: dict[str, str] = {}
+        self.set: list[str] = []
+        """Cookies of the last response."""
+        self._http = http
+        self._linger = linger
+        self._count = 0
+        (home / config.SOCKETS).mkdir()
+        self.start()
+
+    def start(self) -> None:
+        with (self.home / "authenticator.log").open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "gatehouse.sidecars.authenticator",
+                 str(self.home / config.SOCKETS), str(self._linger)],
+                stderr=output,
+            )  # fmt: skip
+
+    @property
+    def log(self) -> str:
+        return (self.home / "authenticator.log").read_text()
+
+    def configuration(
+        self, *parties: Party, secret: str = SECRET, trust: str = "", revoked: str = ""
+    ) -> Path:
+        self._count += 1
+        directory = self.home / "generations" / str(self._count)
+        (directory / "gatehouse").mkdir(parents=True)
+        (directory / "secret").write_text(secret)
+        (directory / "trust.pem").write_text(trust)
+        (directory / "revoked.pem").write_text(revoked)
+        (directory / config.FILE).write_bytes(config.encode(parties))
+        return directory
+
+    async def serve(self, *configurations: Path) -> str:
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                    return await control.send_request(self.home / config.SOCKETS, configurations)
+                await asyncio.sleep(0.01)
+
+    async def serving(self, provider: OidcProvider, **fields: Any) -> Party:
+        party = relying_party(provider, **fields)
+        configuration = self.configuration(party, trust=provider.authority)
+        assert await self.serve(configuration) == ""
+        return party
+
+    async def ask(
+        self, action: str, uri: str = "/", *, name: str = "p", method: str = "GET", **said: str
+    ) -> AuthenticatorResponse:
+        """Ask as NGINX does, with the browser's cookies, and keep what it sets."""
+        headers = {
+            "Cookie": "; ".join(f"{key}={value}" for key, value in self.cookies.items()),
+            "X-Origin": ORIGIN, "X-Uri": uri,
+            **{f"X-{key.capitalize()}": value for key, value in said.items()},
+        }  # fmt: skip
+        query = urlsplit(uri).query if action in ("callback", "ended") else ""
+        url = f"http://authenticator/{name}/{action}?{query}"
+        async with self._http.request(
+            method, url, headers=headers, allow_redirects=False
+        ) as response:
+            self.set = response.headers.getall("Set-Cookie", [])
+            result = [value for key, value in response.headers.items() if key.startswith("X-Set")]
+            for each in (*self.set, *result):
+                self._keep(each)
+            return AuthenticatorResponse(
+                response.status, dict(response.headers), await response.text()
+            )
+
+    def _keep(self, text: str) -> None:
+        for name, morsel in SimpleCookie(text).items():
+            if morsel["max-age"] == "0":
+                self.cookies.pop(name, None)
+            else:
+                self.cookies[name] = morsel.value
+
+    async def at_provider(self, provider: OidcProvider, location: str) -> str:
+        """Follow a redirection to the provider; gives where it sends the user."""
+        context = ssl.create_default_context(cadata=provider.authority)
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(location, ssl=context, allow_redirects=False) as response,
+        ):
+            assert response.status == 302
+            return response.headers["Location"]
+
+    async def log_in(self, provider: OidcProvider, uri: str = "/") -> AuthenticatorResponse:
+        """Log in as a browser does; gives the answer to the provider's redirection."""
+        begun = await self.ask("login", uri)
+        assert begun.status == 302
+        back = await self.at_provider(provider, begun.location)
+        return await self.ask("callback", back.removeprefix(ORIGIN))
+
+
+def relying_party(provider: OidcProvider, **fields: Any) -> Party:
+    known: dict[str, Any] = {
+        "name": "p",
+        "filter": "shop/users",
+        "issuer": provider.issuer,
+        "metadata_url": f"{provider.issuer}/.well-known/openid-configuration",
+        "client_id": CLIENT,
+        "secret": "secret",
+        "trust": "trust.pem",
+        "callback": "/callback",
+        "cookie": "SESSION",
+        "timeout": 60.0,
+    }
+    return Party(**known | fields)
+
+
+@contextlib.asynccontextmanager
+async def running(home: Path, linger: float = 60.0) -> AsyncIterator[AuthenticatorProcess]:
+    path = str(home / config.SOCKET)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.UnixConnector(path), cookie_jar=aiohttp.DummyCookieJar()
+    ) as http:
+        made = AuthenticatorProcess(home, http, linger)
+        try:
+            yield made
+        finally:
+            made.process.kill()
+            made.process.wait()
+
+
+def query_of(url: str) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(url).query))

@@ -1,0 +1,113 @@
+"""An agent with a planned crash: it kills itself once, after the step that a file names.
+
+Run as a program, with the agent's environment and ``DIE_AT``, the path of that file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from gatehouse.agent.nginx import main
+from gatehouse.agent.nginx.apply_steps import Step
+from gatehouse.runtime import procfs
+
+
+class CrashingAgent:
+    """Directories and processes of one agent; each restarted agent uses the same directories."""
+
+    def __init__(self, environ: dict[str, str], directory: Path) -> None:
+        self.directory = directory
+        self._order = directory / "die-at"
+        self._log = directory / "agent.log"
+        self._environ = dict(os.environ) | environ | {"DIE_AT": str(self._order)}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start one; the one before must have ended."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__], env=self._environ, stdout=log, stderr=log
+            )
+        return self.process
+
+    def die_at(self, step: Step) -> None:
+        """Have the running one die after this step, when it next comes to it."""
+        new = self._order.with_name("die-at.new")
+        new.write_text(step)
+        new.replace(self._order)
+
+    async def died(self) -> None:
+        """Wait until it has."""
+        assert self.process is not None
+        async with asyncio.timeout(30):
+            assert await asyncio.to_thread(self.process.wait) == -signal.SIGKILL
+
+    def kill_nginx(self) -> None:
+        """Kill master and workers, as when the machine goes down."""
+        master = self.master()
+        for pid in (master, *procfs.pids_in_session(master)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def master(self) -> int:
+        """NGINX's."""
+        return int((self.directory / "run" / "nginx.pid").read_text())
+
+    def log(self) -> str:
+        """Return the agent's log."""
+        return self._log.read_text(errors="replace")
+
+    def end(self) -> None:
+        """End it and its NGINX, however they are."""
+        process = self.process
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        with contextlib.suppress(OSError, ValueError):
+            self.kill_nginx()
+
+
+@contextlib.contextmanager
+def dying_agent(environ: dict[str, str], directory: Path) -> Iterator[CrashingAgent]:
+    """Run one; it is ended in any case."""
+    agent = CrashingAgent(environ, directory)
+    agent.start()
+    try:
+        yield agent
+    except BaseException:
+        print(agent.log()[-6000:], file=sys.stderr)
+        raise
+    finally:
+        agent.end()
+
+
+def _on_step(step: Step) -> None:
+    order = Path(os.environ["DIE_AT"])
+    try:
+        named = order.read_text()
+    except FileNotFoundError:
+        return
+    if named == step:
+        order.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _live() -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await main.run(main.options_from_environment(os.environ), stop, _on_step)
+
+
+if __name__ == "__main__":
+    asyncio.run(_live())

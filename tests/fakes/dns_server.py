@@ -1,0 +1,98 @@
+"""A small DNS server over UDP: what a zone file says, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.zone
+
+from fakes.machines import Machine
+
+
+class NameServer:
+    """Answers from zones, which may be replaced while it serves."""
+
+    def __init__(self, listening: socket.socket, file: Path) -> None:
+        self.file = file
+        """A resolv.conf that names it."""
+        self._socket = listening
+        self._zones: list[dns.zone.Zone] = []
+        self._names: tuple[str, ...] = ()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def serve(self, *zones: str) -> None:
+        """Serve exactly these zone files from now on."""
+        self._zones = [dns.zone.from_text(each, check_origin=False) for each in zones]
+
+    def answers(self, *addresses: str) -> None:
+        """Serve addresses for the names it was made for, to be kept for one second."""
+        kinds = [("AAAA" if ":" in each else "A", each) for each in addresses]
+        self.serve(*(
+            f"$ORIGIN {name}.\n" + "".join(f"@ 1 IN {kind} {a}\n" for kind, a in kinds)
+            for name in self._names
+        ))  # fmt: skip
+
+    def named(self, *names: str) -> None:
+        """Say which names :meth:`answers` is about."""
+        self._names = names
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                asked, client = self._socket.recvfrom(4096)
+            except OSError:
+                return
+            # Closed by the other end, or no question: the next.
+            with contextlib.suppress(OSError, dns.exception.DNSException):
+                self._socket.sendto(self._answer(dns.message.from_wire(asked)).to_wire(), client)
+
+    def _answer(self, asked: dns.message.Message) -> dns.message.Message:
+        answer = dns.message.make_response(asked)
+        answer.flags |= dns.flags.AA
+        question = asked.question[0]
+        for zone in self._zones:
+            assert zone.origin is not None
+            if not question.name.is_subdomain(zone.origin):
+                continue
+            result = zone.get_rrset(question.name, question.rdtype)
+            if result is not None:
+                result.name = question.name
+                answer.answer.append(result)
+            elif zone.get_node(question.name) is None:
+                answer.set_rcode(dns.rcode.NXDOMAIN)
+            return answer
+        answer.set_rcode(dns.rcode.NXDOMAIN)
+        return answer
+
+    def close(self) -> None:
+        """End it."""
+        # Closing alone does not wake up a blocked thread.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(5)
+
+
+@contextlib.contextmanager
+def serving(machine: Machine, *names: str, address: str = "127.0.0.1") -> Iterator[NameServer]:
+    """Run one on a machine."""
+    listening = machine.socket(kind=socket.SOCK_DGRAM)
+    listening.bind((address, 53))
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "resolv.conf"
+        search = "search default.svc.cluster.local svc.cluster.local cluster.local"
+        file.write_text(f"nameserver {address}\n{search}\noptions ndots:5\n")
+        server = NameServer(listening, file)
+        server.named(*names)
+        yield server
+        server.close()

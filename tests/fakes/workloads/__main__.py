@@ -1,0 +1,84 @@
+"""The process: watches Deployments, Pods, Services and their endpoints, and runs the Pods."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fakes.workloads import images
+from fakes.workloads.deployments import Deployments
+from fakes.workloads.pod_networks import PodNetworks
+from fakes.workloads.service_proxy import ServiceProxy
+from fakes.workloads.user_pods import UserPods
+from gatehouse.apis import resources
+from gatehouse.apis.resources import Resource
+from gatehouse.kube import client as kube
+from gatehouse.kube.informer import Informer
+
+NODE = "workloads"
+KINDS = (resources.DEPLOYMENTS, resources.PODS, resources.SERVICES, resources.ENDPOINT_SLICES)
+
+
+async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
+    """Run Pods until ``stop``, which terminates them all."""
+    networks = PodNetworks(options.pod_network)
+    proxy = ServiceProxy(networks)
+    async with kube.Client.from_kubeconfig(options.kubeconfig) as client:
+        table = images.load(options.images)
+        pods = UserPods(client, NODE, options.dir, table, networks)
+        deployments = Deployments(client, NODE, table)
+
+        def changed(_: Resource, __: Mapping[Any, Any]) -> None:
+            pods.wake()
+            deployments.wake()
+            proxy.wake()
+
+        informers = {kind.kind: Informer(client, kind, on_changes=changed) for kind in KINDS}
+        tasks = [asyncio.create_task(each.run()) for each in informers.values()]
+        for each in informers.values():
+            await each.synced.wait()
+        await networks.open()
+        found = {kind: each.objects for kind, each in informers.items()}
+        tasks += [
+            asyncio.create_task(pods.run(found["Pod"])),
+            asyncio.create_task(deployments.run(found["Deployment"])),
+            asyncio.create_task(proxy.run(found["Service"], found["EndpointSlice"])),
+        ]
+        stopped: asyncio.Task[Any] = asyncio.create_task(stop.wait())
+        done, _ = await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await proxy.close()
+        await pods.end()
+        for task in done - {stopped}:
+            # An error ends the process.
+            task.result()
+
+
+async def _main(options: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    while not options.kubeconfig.exists() and not stop.is_set():
+        # Written by an installation that is still starting.
+        await asyncio.sleep(0.1)
+    if not stop.is_set():
+        await run(options, stop)
+
+
+def main() -> None:
+    """Read the arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("--kubeconfig", "--dir", "--images"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--pod-network", required=True)
+    asyncio.run(_main(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

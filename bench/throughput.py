@@ -97,7 +97,7 @@ def ours(rules: int, *, named: bool = False) -> dict[str, bytes]:
     )
     capabilities = nginx.Capabilities.parse("1.31.3", named_endpoints=named)
     generated = nginx.Generator(capabilities).generate(gateway)
-    return {path: file.content for path, file in generated.bundle.files.items()}
+    return {path: file.content for path, file in generated.file_set.files.items()}
 
 
 def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
@@ -115,7 +115,7 @@ def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
     )
     capabilities = nginx.Capabilities.parse("1.31.3", connectors=True)
     generated = nginx.Generator(capabilities).generate(gateway)
-    return {path: file.content for path, file in generated.bundle.files.items()}
+    return {path: file.content for path, file in generated.file_set.files.items()}
 
 
 def guarded(pki: Pki) -> dict[str, bytes]:
@@ -141,7 +141,7 @@ def guarded(pki: Pki) -> dict[str, bytes]:
     modules = ("http_auth_request_module",)
     capabilities = nginx.Capabilities.parse("1.31.3", modules, authenticators=True)
     generated = nginx.Generator(capabilities).generate(gateway)
-    return {path: file.content for path, file in generated.bundle.files.items()}
+    return {path: file.content for path, file in generated.file_set.files.items()}
 
 
 def session(files: dict[str, bytes]) -> str:

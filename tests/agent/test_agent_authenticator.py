@@ -52,7 +52,7 @@ def guarded(port: int, authority: Authority, cookie: str = "SESSION") -> FileSet
     capabilities = nginx.Capabilities.parse(
         "1.31.3", ("http_auth_request_module",), authenticators=True
     )
-    return nginx.Generator(capabilities).generate(gateway).bundle
+    return nginx.Generator(capabilities).generate(gateway).file_set
 
 
 async def status(port: int) -> int:

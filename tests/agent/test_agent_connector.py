@@ -62,7 +62,7 @@ def bundle(
         clusters=(ir.Cluster("c-app", targets, protocol, tls),),
         trust=(trust,),
     )
-    return nginx.Generator(ABLE).generate(gateway).bundle
+    return nginx.Generator(ABLE).generate(gateway).file_set
 
 
 def stream(port: int, authority: Authority, *endpoints: int) -> FileSet:
@@ -78,7 +78,7 @@ def stream(port: int, authority: Authority, *endpoints: int) -> FileSet:
         clusters=(ir.Cluster("c-app", targets, "tcp", tls),),
         trust=(trust,),
     )
-    return nginx.Generator(ABLE).generate(gateway).bundle
+    return nginx.Generator(ABLE).generate(gateway).file_set
 
 
 def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> FileSet:
@@ -90,7 +90,7 @@ def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> FileSet:
     gateway = ir_gateway.Gateway(
         GATEWAY, bind_address=ADDRESS, listeners=(listener,), clusters=(cluster,)
     )
-    return nginx.Generator(ABLE).generate(gateway).bundle
+    return nginx.Generator(ABLE).generate(gateway).file_set
 
 
 def without(port: int) -> FileSet:
@@ -98,7 +98,7 @@ def without(port: int) -> FileSet:
     host = ir.VirtualHost("", (ir.Route("a/b/0/0", ir.Match(), ir.Respond(204)),))
     listener = ir_gateway.Listener(port, "HTTP", (host,))
     gateway = ir_gateway.Gateway(GATEWAY, bind_address=ADDRESS, listeners=(listener,))
-    return nginx.Generator(ABLE).generate(gateway).bundle
+    return nginx.Generator(ABLE).generate(gateway).file_set
 
 
 async def post(port: int, body: bytes = b"hello") -> tuple[int, bytes]:

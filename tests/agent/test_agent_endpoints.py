@@ -75,7 +75,7 @@ def forwarding(
     listener = ir_gateway.Listener(port, "HTTP", (host,))
     gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (listener,), clusters=clusters)
     capabilities = nginx.Capabilities((1, 31, 3) if named else (1, 22, 0), named_endpoints=named)
-    return nginx.Generator(capabilities).generate(gateway).bundle
+    return nginx.Generator(capabilities).generate(gateway).file_set
 
 
 class Load:

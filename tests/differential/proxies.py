@@ -28,7 +28,7 @@ async def with_nginx(gateway: Gateway, directory: Path) -> AsyncIterator[None]:
     """Serve a gateway by NGINX; raises AssertionError if anything is unsupported."""
     generated = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway)
     assert not generated.unsupported, generated.unsupported
-    process = await _nginx(generated.bundle, directory)
+    process = await _nginx(generated.file_set, directory)
     log = directory / "error.log"
     try:
         await _listens(process, gateway.bind_address, log)

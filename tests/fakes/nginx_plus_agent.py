@@ -83,7 +83,7 @@ def forwarding(
     route = ir.Route("ns/r/0/0", ir.Match(), ir.Forward(backends))
     listener = ir_gateway.Listener(port, "HTTP", (ir.VirtualHost("", (route,)),))
     gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (listener,), clusters=clusters)
-    made = nginx.Generator(capabilities).generate(gateway).bundle
+    made = nginx.Generator(capabilities).generate(gateway).file_set
     return FileSet([*made.files.values(), *files])
 
 
@@ -93,7 +93,7 @@ def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> FileSet:
     host = ir_gateway.L4Host("", (ir_gateway.L4Backend("raw", 1),))
     listener = ir_gateway.L4Listener(port, "TCP", (host,))
     gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (), clusters=(cluster,), streams=(listener,))
-    return nginx.Generator(CAPABILITIES).generate(gateway).bundle
+    return nginx.Generator(CAPABILITIES).generate(gateway).file_set
 
 
 async def metric_value(health: int, name: str, **labels: str) -> float:

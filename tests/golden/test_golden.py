@@ -85,9 +85,9 @@ def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
         if gateway.apis:
             files[f"apis/{key[2]}.yaml"] = _yaml(_shown(gateway.apis))
         generated = nginx.Generator(_nginx_of(case)).generate(gateway)
-        found = found or generated.bundle
+        found = found or generated.file_set
         engine.commit(by_subject(key, generated.unsupported))
-        for path, file in generated.bundle.files.items():
+        for path, file in generated.file_set.files.items():
             shared = path.endswith("http.conf") and "parameters" not in case
             if "/tls/" not in path and not shared:
                 name = path.removeprefix("gatehouse/")

@@ -218,7 +218,7 @@ def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | No
         for compiled in gateways:
             full = nginx.Generator(NGINX).generate(compiled)
             generated = generator.generate(compiled)
-            assert (generated, dict(generated.bundle.files)) == (full, dict(full.bundle.files))
+            assert (generated, dict(generated.file_set.files)) == (full, dict(full.file_set.files))
             whole, told = envoy.Generator(ENVOY).generate(compiled), other.generate(compiled)
             assert (told, told.resources.by_type) == (whole, whole.resources.by_type)
 
@@ -280,7 +280,7 @@ def to_nginx() -> Callable[[ir_gateway.Gateway], None]:
     services = Services(fleet, CallAuthorizer(identify=None, on_trespass=None), "/etc/nginx")  # type: ignore[arg-type]
 
     def publish(compiled: ir_gateway.Gateway) -> None:
-        fleet.publish(compiled.name, generator.generate(compiled).bundle)
+        fleet.publish(compiled.name, generator.generate(compiled).file_set)
         current = fleet.desired(Identity(compiled.name, "pod"))
         assert current is not None
         apply_request = Apply(current, "c", Register("id", "nginx/1.31.3"))
@@ -427,7 +427,7 @@ PLACES = (
 def test_hostile_values_never_change_the_structure(place: str, value: str) -> None:
     generator = nginx.Generator(ABLE)
     hostile = generator.generate(served(value, place))
-    names = {name for name, _ in structure(hostile.bundle)}
+    names = {name for name, _ in structure(hostile.file_set)}
     allowed = {name for name, _ in structure(harmless(place))} | {"2 return", "2 ~", "2 default"}
     assert {name for name in names if not name.startswith(("2 ~", '2 "~', "2 \\"))} <= allowed
     if any(ord(character) < 32 for character in value) and place != "name":
@@ -435,7 +435,7 @@ def test_hostile_values_never_change_the_structure(place: str, value: str) -> No
 
 
 def harmless(place: str) -> FileSet:
-    return nginx.Generator(ABLE).generate(served("v", place)).bundle
+    return nginx.Generator(ABLE).generate(served("v", place)).file_set
 
 
 KEYS = ir_gateway.SecretFile(

@@ -38,10 +38,10 @@ def test_requests_are_rejected_without_authenticator(module: bool, authenticator
     assert {each.origin for each in generated.unsupported} == (
         set() if able else {match_of("a/b/0/0")}
     )
-    assert (config.FILE in generated.bundle.files) is able
+    assert (config.FILE in generated.file_set.files) is able
     (server,) = (
         file.content.decode()
-        for path, file in generated.bundle.files.items()
+        for path, file in generated.file_set.files.items()
         if "/servers/" in path and not path.endswith("default.conf")
     )
     assert ("auth_request " in server) is able

@@ -39,7 +39,7 @@ def test_missing_connector_is_reported(connectors: bool, unsupported: set[Origin
     capabilities = nginx.Capabilities.parse("1.31.3", connectors=connectors)
     generated = nginx.Generator(capabilities).generate(GATEWAY)
     assert {each.origin for each in generated.unsupported} == unsupported
-    assert (config.FILE in generated.bundle.files) == connectors
+    assert (config.FILE in generated.file_set.files) == connectors
 
 
 def test_common_capabilities_require_connector_of_all_agents() -> None:

@@ -17,7 +17,7 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir import kube_apiserver as ir_kubernetes
 from gatehouse.dataplane.origin import Origin
 
-KUBE = Origin("UpstreamCluster", "", "kube")
+CLUSTER_ORIGIN = Origin("UpstreamCluster", "", "kube")
 FORWARD = ir.Forward((ir.Backend("c"),))
 PLAIN = ir.Cluster("c", (ir.Endpoint("10.0.0.1", 80),))
 
@@ -92,7 +92,7 @@ def api(cluster: ir_kubernetes.ApiCluster, token: str = "t") -> ir_gateway.Gatew
 def bearer_token(size: int) -> ir_gateway.Gateway:
     server = ir_kubernetes.Server("https://10.0.0.1", "10.0.0.1", 443)
     cluster = ir_kubernetes.ApiCluster(
-        "kube", ("k.example",), (server,), (), token="t", origin=KUBE
+        "kube", ("k.example",), (server,), (), token="t", origin=CLUSTER_ORIGIN
     )
     return api(cluster, "t" * (size - len("Bearer ")))
 
@@ -101,7 +101,9 @@ def api_server_name(size: int) -> ir_gateway.Gateway:
     server = ir_kubernetes.Server("https://10.0.0.1", "10.0.0.1", 443)
     tls = ir_kubernetes.UpstreamTls("s" * size, "trust", "")
     return api(
-        ir_kubernetes.ApiCluster("kube", ("k.example",), (server,), (), tls=tls, origin=KUBE)
+        ir_kubernetes.ApiCluster(
+            "kube", ("k.example",), (server,), (), tls=tls, origin=CLUSTER_ORIGIN
+        )
     )
 
 

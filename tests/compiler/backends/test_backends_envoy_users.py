@@ -131,7 +131,7 @@ def test_session_is_valid_on_both_proxies() -> None:
     made = gateway(guarded(users()))
     (here,) = parties(envoy.Generator(ABLE).generate(made).resources)
     able = nginx.Capabilities.parse("1.31.3", ("http_auth_request_module",), authenticators=True)
-    text = nginx.Generator(able).generate(made).bundle.files[FILE].content
+    text = nginx.Generator(able).generate(made).file_set.files[FILE].content
     (there,) = msgspec.json.decode(text, type=list[Party])
     assert here.headers == ("x-groups",)
     assert there.headers == ()

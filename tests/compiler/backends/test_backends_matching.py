@@ -127,7 +127,7 @@ def port(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> Iterato
     generated = nginx.Generator(nginx.Capabilities.parse(str(binary.version))).generate(gateway)
     assert generated.unsupported == ()
     directory = tmp_path_factory.mktemp("nginx")
-    for path, file in generated.bundle.files.items():
+    for path, file in generated.file_set.files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_bytes(file.content)
     temp = "".join(

@@ -34,7 +34,7 @@ async def serving(gateway: ir_gateway.Gateway) -> AsyncIterator[None]:
     assert generated.unsupported == ()
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        for path, file in generated.bundle.files.items():
+        for path, file in generated.file_set.files.items():
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
             (directory / path).write_bytes(file.content)
         (directory / "nginx.conf").write_text(

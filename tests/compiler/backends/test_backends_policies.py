@@ -82,6 +82,6 @@ def test_route_with_invalid_snippet_is_not_served() -> None:
     )
     why = "SnippetsFilter ns/s: http.server: last directive must end with ;"
     assert made.unsupported == (Unsupported(broken.origin, why),)
-    (text,) = (f.content.decode() for p, f in made.bundle.files.items() if "a.example" in p)
+    (text,) = (f.content.decode() for p, f in made.file_set.files.items() if "a.example" in p)
     assert text.count("return 500;") == 1
     assert "set $a" not in text

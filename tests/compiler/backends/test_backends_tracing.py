@@ -61,7 +61,7 @@ def error_of(gateway: ir.Gateway, directory: Path) -> str:
     """Return the message of NGINX about a configuration, as an agent reports it."""
     generated = nginx.Generator(CAPABILITIES).generate(gateway)
     assert not generated.unsupported, generated.unsupported
-    for path, file in generated.bundle.files.items():
+    for path, file in generated.file_set.files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_bytes(file.content)
     main = "include gatehouse/main.conf;" if (directory / "gatehouse/main.conf").exists() else ""

@@ -12,7 +12,7 @@ from rich.console import Console
 from fakes.hosts import name, plus, running_host
 from fakes.load_balancer_world import World, balancer, node, port, service
 from gatehouse.cli import status_load_balancers as cli
-from gatehouse.compiler.backends.nginx_plus import Renderer
+from gatehouse.compiler.backends.nginx_plus import Generated, generate
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import LoadBalancer
 from gatehouse.controller.load_balancers import status_reporter
@@ -20,7 +20,7 @@ from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.metrics import host_metrics
 from gatehouse.controller.metrics import collector_registry
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.nginx_plus import Server, parse_seconds
+from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Server, parse_seconds
 from gatehouse.runtime.health import HealthServer
 from gatehouse.standalone.free_ports import free_port
 from transports.nginx_plus.test_load_balancers_faults import fleet, held, until
@@ -83,7 +83,7 @@ async def test_metrics_of_every_host_are_exported() -> None:
     compiled = World(*OBJECTS).compiled()
     async with fleet(plus("http/web"), plus()) as (found, fakes, hosts):
         assert isinstance(compiled.balancer, LoadBalancer)
-        holdings = Renderer().render(compiled.balancer)
+        holdings = generate(compiled.balancer).desired
         known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), compiled, {})
         found.want({known.name: (hosts, holdings)})
         await until(lambda: held(fakes[0]) == ["10.0.0.1:30080"])
@@ -141,11 +141,11 @@ def test_the_table_has_a_row_for_each_host() -> None:
 
 def test_unchanged_upstreams_are_the_same_objects_to_the_transport() -> None:
     world = World(*OBJECTS, service("other", port("nlk-other", 30081)))
-    renderer = Renderer()
+    generated: list[Generated] = []
 
-    def rendered() -> Any:
-        found = world.plus()
-        return renderer.render(found)
+    def rendered() -> DesiredUpstreams:
+        generated.append(generate(world.plus(), generated[-1] if generated else None))
+        return generated[-1].desired
 
     first = rendered()
     world.put(node("m", "10.0.0.2"))
@@ -176,7 +176,7 @@ def test_draining_uses_the_field_of_the_context(context: str, says: Server) -> N
         service(annotations={"nginxinc.io/nlk-web": context}),
     )
     found = world.plus()
-    assert Renderer().render(found).upstreams[name(f"{context}/web")].servers == (says,)
+    assert generate(found).desired.upstreams[name(f"{context}/web")].servers == (says,)
 
 
 @pytest.mark.parametrize(

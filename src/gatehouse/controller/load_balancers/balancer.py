@@ -29,7 +29,8 @@ class Balancer(msgspec.Struct):
     """Desired version of machines; empty if there are none or none has connected."""
     reports: dict[str, HostReport] = {}
     """Newest report by host, also of removed hosts."""
-    renderer: nginx_plus.Renderer = msgspec.field(default_factory=nginx_plus.Renderer)
+    generated: nginx_plus.Generated | None = None
+    """Last result of the back end."""
 
     @property
     def name(self) -> str:

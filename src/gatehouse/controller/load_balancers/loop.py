@@ -15,6 +15,7 @@ import structlog
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
+from gatehouse.compiler.backends import nginx_plus
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import LoadBalancer, Machines
 from gatehouse.controller.load_balancers import machines
@@ -150,7 +151,8 @@ class LoadBalancers:
             balancer.desired = None
             match balancer.compiled.balancer:
                 case LoadBalancer() as compiled:
-                    balancer.desired = balancer.renderer.render(compiled)
+                    balancer.generated = nginx_plus.generate(compiled, balancer.generated)
+                    balancer.desired = balancer.generated.desired
                     desired[balancer.name] = (compiled.hosts, balancer.desired)
                 case Machines() as compiled:
                     machines_of_balancers.append(compiled)

@@ -52,7 +52,7 @@ Credential = ir.Certificate | ir.TrustBundle | ir.SecretFile
 class Generated(msgspec.Struct, frozen=True):
     """A file set, and the parts of the IR that are unsupported."""
 
-    bundle: FileSet
+    file_set: FileSet
     unsupported: tuple[Unsupported, ...] = ()
 
 

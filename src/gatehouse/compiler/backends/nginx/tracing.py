@@ -104,7 +104,7 @@ def _line(text: str, number: int) -> Line | None:
 
 
 def _text(gateway: ir.Gateway, capabilities: Capabilities, path: str) -> str:
-    file = Generator(capabilities).generate(gateway).bundle.files.get(path)
+    file = Generator(capabilities).generate(gateway).file_set.files.get(path)
     return file.content.decode() if file is not None else ""
 
 

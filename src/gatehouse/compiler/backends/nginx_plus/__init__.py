@@ -9,35 +9,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane import upstream_name
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Server, Upstream
 
-__all__ = ["Renderer"]
+__all__ = ["Generated", "generate"]
 
 
-class Renderer:
-    """Generates the desired upstreams of one load balancer, reusing unchanged objects."""
+class Generated(msgspec.Struct, frozen=True):
+    """A load balancer with the desired upstreams of every host."""
 
-    def __init__(self) -> None:
-        self._last: Mapping[upstream_name.UpstreamName, tuple[ir.UpstreamSet | None, Upstream]] = {}
+    balancer: ir.LoadBalancer
+    desired: DesiredUpstreams
 
-    def render(self, balancer: ir.LoadBalancer) -> DesiredUpstreams:
-        """Return the desired upstreams of every host of the load balancer."""
-        upstreams: dict[upstream_name.UpstreamName, tuple[ir.UpstreamSet | None, Upstream]] = {}
-        for name, desired in _owned_upstreams(balancer).items():
-            source, before = self._last.get(name, (None, None))
-            if before is not None and desired is source:
-                upstreams[name] = (desired, before)
-            else:
-                upstreams[name] = (desired, _upstream(name, desired, before))
-        self._last = upstreams
-        return DesiredUpstreams(
-            {name: upstream for name, (_, upstream) in upstreams.items()},
-            drain=balancer.drain,
-            resync=balancer.resync,
-            timeout=balancer.timeout,
-        )
+
+def generate(balancer: ir.LoadBalancer, last: Generated | None = None) -> Generated:
+    """Return the desired upstreams of a load balancer. ``last``: the previous result for it."""
+    sources = _owned_upstreams(last.balancer) if last is not None else {}
+    known = last.desired.upstreams if last is not None else {}
+    upstreams = {}
+    for name, source in _owned_upstreams(balancer).items():
+        before = known.get(name)
+        if before is None or source is not sources[name]:
+            before = _upstream(name, source, before)
+        upstreams[name] = before
+    desired = DesiredUpstreams(
+        upstreams, drain=balancer.drain, resync=balancer.resync, timeout=balancer.timeout
+    )
+    return Generated(balancer, desired)
 
 
 def _owned_upstreams(

@@ -57,3 +57,12 @@ def test_make_target_in_document_exists(document: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for target in re.findall(r"[`$] ?make ([a-z][a-z-]*)", document.read_text()):
         assert target in targets, target
+
+
+PAGES = sorted(page for page in ROOT.glob("docs/*/*.md") if page.name != "README.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_page_is_in_the_index_of_its_folder(page: Path) -> None:
+    index = page.parent / "README.md"
+    assert page.name in {link.partition("#")[0] for link in LINK.findall(index.read_text())}

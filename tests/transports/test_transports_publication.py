@@ -203,7 +203,7 @@ async def test_stream_holds_newest_request_only() -> None:
     fleet.close(stream)
 
 
-async def test_instance_with_too_many_open_streams_gets_no_more() -> None:
+async def test_instance_with_too_many_open_streams_cannot_open_another() -> None:
     fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
     identity = Identity("ns/gw", "pod-1")
     streams = [fleet.open(identity) for _ in range(STREAMS_MAX)]

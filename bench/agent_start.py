@@ -85,7 +85,7 @@ class ControlPlane:
                 await self._changed.wait()
 
     async def programmed(self, wanted: FileSet) -> float:
-        """Publish and wait until it is confirmed; give the moment."""
+        """Publish and wait until it is confirmed. Return the time."""
         self.server.publish(GATEWAY, wanted)
         await self.until(lambda report: report.programmed)
         return time.perf_counter()

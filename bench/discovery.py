@@ -132,7 +132,7 @@ def start_agent(environ: dict[str, str]) -> subprocess.Popen[bytes]:
 
 @contextlib.asynccontextmanager
 async def relayed(plane: EnvoyControlPlane, directory: Path) -> AsyncIterator[list[int]]:
-    """Run an agent; gives a function for the pids of agent and Envoy."""
+    """Run an agent. Yield a function for the pids of agent and Envoy."""
     agent = start_agent(plane.environment(directory))
     pids = [agent.pid]
     try:

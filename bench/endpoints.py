@@ -64,7 +64,7 @@ class Services:
         await self._client.create(resources.HTTP_ROUTES, common.route(f"r{number}", number))
 
     async def change(self, number: int) -> str:
-        """Replace the endpoint of a Service; give the new one."""
+        """Replace the endpoint of a Service. Return the new one."""
         known = self._slices[number]
         (before,) = known["endpoints"][0]["addresses"]
         address = random.choice([each for each in common.BACKENDS if each != before])
@@ -95,7 +95,7 @@ def workers(state: Path) -> set[str]:
 
 
 async def churn(services: Services, count: int, state: Path) -> tuple[int, int]:
-    """Change random Services for a while; give the changes, and the workers that NGINX began."""
+    """Change random Services for a while. Return the changes, and the new workers of NGINX."""
     begun, changes = time.monotonic(), 0
     known = workers(state)
     kept = len(known) - 1

@@ -325,7 +325,7 @@ PROXIES = {"Envoy by Gatehouse": by_gatehouse, "HAProxy": by_haproxy, "NGINX": b
 
 
 async def one(kind: str, count: int, rounds: int) -> tuple[str, float]:
-    """Measure a proxy with so many names; give a row, and its memory."""
+    """Measure a proxy with a number of names. Return a row, and its memory."""
     with tempfile.TemporaryDirectory(prefix="ghb-") as text:
         directory = Path(text)
         begun = time.perf_counter()

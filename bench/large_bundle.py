@@ -195,7 +195,7 @@ class Bench:
         self.gateways = Followed(client, resources.GATEWAYS)
 
     async def fill(self, authority: Authority) -> float:
-        """Create everything; give how long after the last object all of it was served."""
+        """Create all objects. Return the time from the last one until all are served."""
         gate = asyncio.Semaphore(32)
 
         async def create(resource: Resource, manifest: Object) -> None:

@@ -66,7 +66,7 @@ class Machines:
         self.agents: list[simulated.Agent] = []
 
     async def served(self, before: str) -> str:
-        """Wait until all serve another version than ``before``; gives it, as statuses have it."""
+        """Wait until all serve a version other than ``before``. Return it, as in statuses."""
         async with asyncio.timeout(900):
             while True:
                 balancer = await self._client.get(

@@ -156,7 +156,7 @@ async def served(hosts: int, upstreams: int, nodes: int) -> AsyncIterator[list[S
 
 
 async def arrived(serving: list[Serving], nodes: set[int]) -> dict[str, Any]:
-    """Wait until all hosts hold these Nodes; give when, and what was asked of them since."""
+    """Wait until all hosts have these Nodes. Return the time, and the requests since."""
     for each in serving:
         each.ask(sorted(nodes))
     said = [await each.tell() for each in serving]

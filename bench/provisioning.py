@@ -159,7 +159,7 @@ class World:
         return tasks
 
     async def make(self, first: int, count: int) -> float:
-        """Make Gateways; give the seconds until all are provisioned."""
+        """Create Gateways. Return the seconds until all are provisioned."""
         names, began = [f"g{first + number}" for number in range(count)], time.perf_counter()
         turn = asyncio.Semaphore(AT_ONCE)
 
@@ -178,7 +178,7 @@ class World:
         return waiting and ("default", f"{name}-{CLASS}") in self._deployments.objects
 
     async def change(self, name: str, patch: dict[str, Any]) -> float:
-        """Change a Gateway; give the seconds until its Service follows."""
+        """Change a Gateway. Return the seconds until its Service follows."""
         key = ("default", f"{name}-{CLASS}")
         before, began = self._version(key), time.perf_counter()
         await self._client.patch(GATEWAYS, name, patch, "default")

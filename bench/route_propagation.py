@@ -214,7 +214,7 @@ async def create_routes(client: Client, first: int, last: int) -> None:
 async def until_answered(
     session: aiohttp.ClientSession, address: str, name: str, answers: Counter[str], limit: float
 ) -> float:
-    """Poll until the route answers 200; give the moment it did."""
+    """Poll until the route answers 200. Return the time."""
     async with asyncio.timeout(limit):
         while True:
             try:
@@ -230,7 +230,7 @@ async def until_answered(
 
 
 async def address_of(client: Client) -> str:
-    """Wait until the Gateway is programmed; give its address."""
+    """Wait until the Gateway is programmed. Return its address."""
     async with asyncio.timeout(60):
         while True:
             status = (await client.get(resources.GATEWAYS, "bench", namespace=NAMESPACE)).get(

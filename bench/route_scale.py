@@ -271,7 +271,7 @@ async def installed(class_name: str, options: argparse.Namespace) -> AsyncIterat
 
 
 async def measure(class_name: str, options: argparse.Namespace) -> tuple[Object, bool]:
-    """Change one object after the other; give what it cost, and whether nothing failed."""
+    """Change one object after the other. Return the cost, and whether nothing failed."""
     async with installed(class_name, options) as (estate, state):
         usages = {part: propagation.Usage(part, state) for part in PARTS}
         usages["proxy"] = propagation.Usage(class_name.rpartition("-")[2], state)
@@ -311,7 +311,7 @@ async def measure(class_name: str, options: argparse.Namespace) -> tuple[Object,
 
 
 async def run(options: argparse.Namespace) -> bool:
-    """Measure each class; print them side by side; give whether nothing failed."""
+    """Measure each class and print the results side by side. Return whether nothing failed."""
     result, good = {}, True
     for class_name in options.classes.split(","):
         result[class_name], fine = await measure(class_name, options)

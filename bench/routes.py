@@ -98,7 +98,7 @@ class Followed:
                     self._changed.set()
 
     async def until(self, holds: Callable[[dict[str, Object]], bool], seconds: float) -> float:
-        """Wait until the objects are so; give the moment."""
+        """Wait until the condition holds for the objects. Return the time."""
         async with asyncio.timeout(seconds):
             while not holds(self.objects):
                 self._changed.clear()
@@ -203,7 +203,7 @@ class Bench:
         }
 
     async def _until(self, number: int, holds: Callable[[str, Any], bool], poll: float) -> float:
-        """Ask for a route until the answer (text and headers) is so; give the moment."""
+        """Request a route until the condition holds for the response. Return the time."""
         url, host = f"http://{self.address}:{PORT}/", f"r{number}.bench.example"
         async with asyncio.timeout(60):
             while True:
@@ -277,7 +277,7 @@ class Bench:
         busy.discard(number)
 
     async def _fresh(self) -> float:
-        """Create a route; give how long it was without a status."""
+        """Create a route. Return the time until its first status."""
         await self.client.create(resources.HTTP_ROUTES, propagation.route("fresh", 0))
         started = time.perf_counter()
         at = await self.routes.until(lambda all_: accepted(all_.get("fresh", {})), 60)
@@ -338,7 +338,7 @@ async def installed(options: argparse.Namespace) -> AsyncIterator[Bench]:
 
 
 async def run(options: argparse.Namespace) -> bool:
-    """Measure, print a line for each question; give whether no request failed."""
+    """Measure and print one line per result. Return whether no request failed."""
     print(f"| {options.routes:,} routes | |\n| --- | --- |", flush=True)
 
     def note(name: str, found: Object) -> None:

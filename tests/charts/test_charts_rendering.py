@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(HELM is None, reason="no helm: make helm")
 
 
 def helm(*words: str) -> str:
-    """Run helm; gives what it printed."""
+    """Run helm. Return its output."""
     assert HELM is not None
     done = subprocess.run([HELM, *words], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -29,7 +29,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(certs, list(arguments))
 
 
-def test_they_are_made_once_for_the_names_given(tmp_path: Path) -> None:
+def test_certs_are_created_once_for_requested_names(tmp_path: Path) -> None:
     words = ("--dir", str(tmp_path), "--name", NAMES[0], "--name", NAMES[1], "--address", "::1")
     assert "ca.crt" in run(*words).output
     leaf, authority = load(tmp_path / "tls.crt"), load(tmp_path / "ca.crt")
@@ -69,7 +69,7 @@ def names_of(path: Path) -> tuple[x509.Name, list[str], bool]:
     return result.subject, uris, names.critical
 
 
-def test_a_machine_gets_one_that_says_who_it_is_and_nothing_else(tmp_path: Path) -> None:
+def test_machine_certificate_contains_only_machine_identity(tmp_path: Path) -> None:
     authority, out = tmp_path / "authority", tmp_path / "lb-1"
     run("--dir", str(authority))
     words = ("machine", "lb-1", "--load-balancer", "edge/front", "--dir", str(authority))
@@ -90,7 +90,7 @@ def test_a_machine_gets_one_that_says_who_it_is_and_nothing_else(tmp_path: Path)
     assert list(made) == ["tls.crt"]
 
 
-async def test_a_machine_s_is_signed_by_the_authority_in_a_secret(tmp_path: Path) -> None:
+async def test_machine_certificate_is_signed_by_ca_in_secret(tmp_path: Path) -> None:
     server = Server(State(tmp_path / "s"))
     async with server.running(), server.client():
         there = ("--secret", "default/channel", "--kubeconfig", str(server.state.kubeconfig))
@@ -102,7 +102,7 @@ async def test_a_machine_s_is_signed_by_the_authority_in_a_secret(tmp_path: Path
         assert not (tmp_path / "out" / "ca.key").exists()
 
 
-async def test_they_are_kept_in_secrets(tmp_path: Path) -> None:
+async def test_certs_are_stored_in_secrets(tmp_path: Path) -> None:
     server = Server(State(tmp_path / "s"))
     async with server.running(), server.client() as client:
         words = ("--secret", "default/channel", "--kubeconfig", str(server.state.kubeconfig))

@@ -39,7 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     return runs
 
 
-def test_without_any_of_it_nothing_is_asked_for(run: Any) -> None:
+def test_missing_json_options_use_defaults(run: Any) -> None:
     result = run()
     assert result.network_policy == NetworkOptions()
     assert result.images == options.IMAGES

@@ -87,7 +87,7 @@ def test_resources_are_shown_by_type_and_name_without_secrets(tmp_path: Path) ->
     assert "[redacted]" in scopes
 
 
-def test_a_resource_of_an_unknown_type_is_not_shown_as_bytes() -> None:
+def test_resource_of_unknown_type_is_printed_without_bytes() -> None:
     unknown = Resource.make("type.googleapis.com/envoy.not.Known", "a", b"secret")
     assert yaml.safe_load(envoy_config.dump([unknown])) == {
         "Known": {"a": {"unreadable": "6 bytes of type.googleapis.com/envoy.not.Known"}}
@@ -105,7 +105,7 @@ def test_envoy_config_reads_resource_store_while_agent_has_it_open(tmp_path: Pat
     assert envoy_config.read(tmp_path / "envoy.db") == resources
 
 
-def test_a_file_that_is_damaged_or_absent_is_an_error(tmp_path: Path) -> None:
+def test_damaged_or_missing_file_is_an_error(tmp_path: Path) -> None:
     damaged = tmp_path / "envoy.db"
     damaged.write_bytes(b"no database" * 100)
     with pytest.raises(OSError, match="file is not a database"):

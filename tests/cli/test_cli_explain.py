@@ -57,7 +57,7 @@ def told(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     return answer
 
 
-def test_the_policy_is_named_by_its_place_in_the_object(tmp_path: Path) -> None:
+def test_explain_names_policy_by_its_index(tmp_path: Path) -> None:
     result = told(tmp_path, "--as", "bob", "--verb", "list", "--resource", "pods")
     assert (result["policy"], result["rule"], result["outcome"]) == (1, 0, "forwarded")
     assert result["schema"]["limit"] == {"type": "TokenBucket", "rate": 5, "burst": 10}
@@ -66,7 +66,7 @@ def test_the_policy_is_named_by_its_place_in_the_object(tmp_path: Path) -> None:
     assert result["problems"][0].startswith("spec.dispatchPolicies[0].rules[0] is rejected: verbs")
 
 
-def test_a_service_account_has_its_groups(tmp_path: Path) -> None:
+def test_explain_adds_groups_of_service_account(tmp_path: Path) -> None:
     who = "system:serviceaccount:ns:s"
     result = told(
         tmp_path, "--as", who, "--as-group", "g", "--verb", "get", "--resource", "pods/log"
@@ -98,7 +98,7 @@ def test_outcomes(tmp_path: Path, arguments: list[str], outcome: str) -> None:
     assert told(tmp_path, *arguments)["outcome"].startswith(outcome)
 
 
-def test_people_get_a_table(tmp_path: Path) -> None:
+def test_explain_prints_table_by_default(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)
     result = run("-f", str(file), "--as", "eve", "--verb", "list", "--resource", "pods")
@@ -130,7 +130,7 @@ def test_explain_rejects_invalid_arguments(arguments: list[str], words: str) -> 
     assert words in str(result.exception)
 
 
-async def test_the_object_is_read_from_the_api_server(tmp_path: Path) -> None:
+async def test_explain_reads_object_from_api_server(tmp_path: Path) -> None:
     server = Server(State(tmp_path / "s"))
     async with server.running(), server.client() as client:
         await client.create(resources.UPSTREAM_CLUSTERS, yaml.safe_load(CLUSTER))

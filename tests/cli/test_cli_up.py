@@ -16,7 +16,7 @@ def _pool(value: str) -> str:
     return str(option.process_value(click.Context(COMMAND), value))
 
 
-def test_loopback_networks_are_taken() -> None:
+def test_loopback_networks_are_accepted() -> None:
     assert _pool("127.9.0.0/24") == "127.9.0.0/24"
 
 
@@ -35,7 +35,7 @@ def test_other_networks_are_refused(value: str, reason: str) -> None:
 
 
 @pytest.mark.skipif(not POSSIBLE, reason=CUT)
-def test_networks_of_this_machine_are_taken() -> None:
+def test_networks_of_this_machine_are_accepted() -> None:
     machine = Machine("pool")
     try:
         machine.run("ip", "route", "add", "local", "203.0.113.0/24", "dev", "lo")

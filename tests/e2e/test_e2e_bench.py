@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.process, pytest.mark.long]
 
 
 def measured(name: str, *arguments: str, seconds: float = 120) -> str:
-    """Run a benchmark to its end; gives what it printed."""
+    """Run a benchmark to its end. Return its output."""
     done = subprocess.run(
         (sys.executable, str(ROOT / "bench" / f"{name}.py"), *arguments),
         capture_output=True,

@@ -129,7 +129,7 @@ class _Stream:
 
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[tuple[Ads, int]]:
-    """Serve for a while; give the service and its port."""
+    """Serve for a while. Yield the service and its port."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
     ads = Ads()
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)

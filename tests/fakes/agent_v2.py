@@ -115,7 +115,7 @@ class AgentV2:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def ended(self) -> grpc.StatusCode:
-        """Wait until the server ends the channel; give how."""
+        """Wait until the server ends the channel. Return the status code."""
         return await self.call.code()
 
     def _registration(self) -> sdk.Command:
@@ -260,7 +260,7 @@ class OldNginx:
             await self._master.wait()
 
     async def apply(self, config: Config) -> str:
-        """Write, test, reload; give what went wrong."""
+        """Write, test and reload the configuration. Return the error, empty for success."""
         if config["config_data"]["nginx_id"] != self.details.nginx_id:
             return "Config apply failed (preflight): no Nginx instance found"
         files = {self.directory / name: found for name, found in unzip(config["zconfig"]).items()}

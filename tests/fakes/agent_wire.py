@@ -145,7 +145,7 @@ class WireAgent:
     async def applying(
         self, reply: Callable[[str], list[command_pb2.DataPlaneResponse]] = lambda c: [answer(c)]
     ) -> AsyncIterator[list[str]]:
-        """Answer every request; gives the versions that were asked for so far."""
+        """Answer every request. Yield the versions requested so far."""
         await self.connect()
         asked: list[str] = []
         call = self.subscribe()

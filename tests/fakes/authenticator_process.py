@@ -117,7 +117,7 @@ class AuthenticatorProcess:
                 self.cookies[name] = morsel.value
 
     async def at_provider(self, provider: OidcProvider, location: str) -> str:
-        """Follow a redirection to the provider; gives where it sends the user."""
+        """Follow a redirection to the provider. Return the target of its redirection."""
         context = ssl.create_default_context(cadata=provider.authority)
         async with (
             aiohttp.ClientSession() as http,
@@ -127,7 +127,7 @@ class AuthenticatorProcess:
             return response.headers["Location"]
 
     async def log_in(self, provider: OidcProvider, uri: str = "/") -> AuthenticatorResponse:
-        """Log in as a browser does; gives the answer to the provider's redirection."""
+        """Log in as a browser does. Return the response after the provider's redirection."""
         begun = await self.ask("login", uri)
         assert begun.status == 302
         back = await self.at_provider(provider, begun.location)

@@ -34,7 +34,7 @@ class Served:
         self.generated = envoy.Generated(running.ads.resources)
 
     async def serve(self, gateway: ir_gateway.Gateway) -> set[tuple[str, str]]:
-        """Serve this from now on; give the keys of the resources that are others than before."""
+        """Serve this gateway. Return the keys of changed resources."""
         bound = msgspec.structs.replace(gateway, bind_address=self.address)
         before, self.generated = self.generated, self.generator.generate(bound)
         self.running.ads.publish(self.generated.resources)
@@ -46,7 +46,7 @@ class Served:
     async def ask(
         self, host: str, path: str = "/", *, port: int = 8080, method: str = "GET", **more: Any
     ) -> tuple[int, dict[str, str], Any]:
-        """Send a request; give status, headers, and what the backend saw (or the text)."""
+        """Send a request. Return status, headers, and the backend's view of it (or the text)."""
         headers = {"Host": host, **more.pop("headers", {})}
         async with (
             aiohttp.ClientSession(auto_decompress=False) as session,

@@ -64,7 +64,7 @@ def balancer(name: str, kind: str, hosts: tuple[str, ...], listening: Any) -> di
 async def wait_for_status(
     client: kube.Client, name: str, reason: str, words: str = ""
 ) -> dict[str, Any]:
-    """Wait until `Programmed` says so; give the status."""
+    """Wait until `Programmed` has this reason and message. Return the status."""
     seen: dict[str, Any] = {}
 
     async def check() -> Any:

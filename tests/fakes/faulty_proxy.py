@@ -90,7 +90,7 @@ class FaultyProxy:
             _reset(writer)
 
     def spend(self, count: int) -> str:
-        """Note bytes that a server sent; gives what becomes of their connection, if anything."""
+        """Count bytes that a server sent. Return the fault of their connection, if any."""
         self.received += count
         for fate in ("cut", "stall"):
             left = getattr(self, f"{fate}_after")

@@ -70,7 +70,7 @@ def served(
 
 
 async def programmed(client: kube.Client, name: str, *behind: Cluster | Place) -> str:
-    """Wait for a Gateway, and what is behind it; gives its address."""
+    """Wait for a Gateway and its backends. Return its address."""
     for each in behind:
         await holds(client, "HostedAPIServer", each.name, "Programmed")
     condition = await holds(client, "Gateway", name, "Programmed")

@@ -56,7 +56,7 @@ def serving(
     address: tuple[str, int] = ("127.0.0.1", 0),
     handler: type[http.server.BaseHTTPRequestHandler] = _Handler,
 ) -> Iterator[int]:
-    """Answer requests, each with its own body unless another handler is given; gives the port."""
+    """Echo the body of requests, or run another handler. Yield the port."""
     with _Server(address, context, handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

@@ -284,7 +284,7 @@ def running(directory: Path) -> Iterator[Estate]:
 
 @contextlib.asynccontextmanager
 async def http_proxy_to(address: str) -> AsyncIterator[str]:
-    """Run an HTTP proxy that takes every name for the gateway's; give its URL."""
+    """Run an HTTP proxy that leads every name to the gateway. Yield its URL."""
 
     open_: set[asyncio.StreamWriter] = set()
 
@@ -321,7 +321,7 @@ async def http_proxy_to(address: str) -> AsyncIterator[str]:
 async def put_in_front(
     estate: Estate, installation: Installation, client: kube.Client, **spec: Any
 ) -> str:
-    """Tell the installation of the clusters; give the gateway's address once all is in traffic."""
+    """Apply the clusters. Return the gateway's address once all are in traffic."""
     await apply(client, estate.objects())
     for name in estate.clusters:
         await client.create(resources.UPSTREAM_CLUSTERS, estate.upstream_cluster(name, **spec))

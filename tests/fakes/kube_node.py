@@ -78,7 +78,7 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def serving(context: ssl.SSLContext) -> AsyncIterator[tuple[Node, int]]:
-    """Run one for a while; give it and its port."""
+    """Run a node for a while. Yield it and its port."""
     node, app = Node(), web.Application()
 
     async def ready(_: web.Request) -> web.Response:

@@ -92,7 +92,7 @@ class Upstream:
         writer.transport.abort()
 
     def note(self, method: str, target: str, headers: Headers, first: bool, protocol: str) -> bool:
-        """Take note of a request; give whether it is a health check."""
+        """Record a request. Return whether it is a health check."""
         if ("user-agent", "Envoy/HC") in headers:
             self.probes.append(headers)
             return True

@@ -43,7 +43,7 @@ def install(directory: Path, nginx: Path) -> Path:
 
 
 def translate(conf: Path, prefix: Path, socket: Path) -> Path:
-    """Write what the open-source NGINX understands of ``conf`` and its files; give the main one."""
+    """Translate ``conf`` and its files for open-source NGINX. Return the main file."""
     source = conf.parent
     made = source / TRANSLATED
     shutil.rmtree(made, ignore_errors=True)

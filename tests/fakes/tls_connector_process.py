@@ -109,7 +109,7 @@ class ConnectorProcess:
         return await asyncio.open_unix_connection(self.directory / name)
 
     async def exchange(self, data: bytes = b"hello", name: str = "a.sock") -> bytes:
-        """Send data and an end as NGINX would not; give all that comes back."""
+        """Send data and an end of stream, unlike NGINX. Return the whole response."""
         reader, writer = await self.connect(name)
         try:
             writer.write(data)

@@ -177,7 +177,7 @@ def test_query_that_caught_error_runs_again_when_error_changes() -> None:
             assert ask(careful, route(1)) == expected
 
 
-def test_a_change_that_changes_no_value_above_is_not_even_noticed_there() -> None:
+def test_unchanged_intermediate_result_stops_propagation() -> None:
     engine = engine_with({route(n): ("a", n) for n in range(300)})
     asked: list[int] = []
 

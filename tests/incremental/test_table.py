@@ -57,7 +57,7 @@ def test_a_table_is_a_sorted_map(edits: list[dict[str, int | None]]) -> None:
         assert list(part.items()) == [e for e in sorted(held.items()) if "k100" <= e[0] < "k300"]
 
 
-def test_one_entry_more_shares_all_else() -> None:
+def test_added_entry_shares_other_chunks() -> None:
     table = Table((f"k{number:05}", number) for number in range(10_000))
     assert CHUNK / 2 < len(table) / len(table.chunks) < CHUNK * 2
     more = table.updated({"k05000a": 1})
@@ -220,7 +220,7 @@ def world(count: int) -> Engine:
     return engine
 
 
-def test_a_map_asks_for_every_value_and_leaves_out_what_is_none() -> None:
+def test_map_reads_every_value_and_omits_none() -> None:
     engine = world(1_000)
     with engine.compile() as ask:
         assert [*ask(lengths, None).values()] == [*range(1, 1_000)]
@@ -231,7 +231,7 @@ def test_a_map_asks_for_every_value_and_leaves_out_what_is_none() -> None:
     assert ("N", "00500") not in actual
 
 
-def test_a_map_raises_or_gives_something_else() -> None:
+def test_map_raises_error_or_uses_fallback() -> None:
     engine = world(200)
     engine.commit({("N", "00100"): -1})
     with engine.compile() as ask:

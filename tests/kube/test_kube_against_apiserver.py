@@ -160,7 +160,7 @@ async def test_a_gateway_is_provisioned_its_agent_recognised_and_all_removed(
         await client.get(SERVICES, "g-c", "default")
 
 
-async def test_a_lease_is_made_and_renewed(client: kube.Client) -> None:
+async def test_lease_is_created_and_renewed(client: kube.Client) -> None:
     told: list[bool] = []
     elector = Elector(client, "default", "leader", "me", told.append)
     assert await elector.step() == Create()

@@ -25,7 +25,7 @@ def answer(body: Any, code: int = 200) -> Handler:
     return handler
 
 
-async def test_a_list_is_read_in_pages_and_its_items_know_their_kind() -> None:
+async def test_list_reads_pages_and_sets_kind_of_items() -> None:
     async with serving() as (api, client):
         for number in range(7):
             api.put(f"c{number}")
@@ -38,7 +38,7 @@ async def test_a_list_is_read_in_pages_and_its_items_know_their_kind() -> None:
         assert [q.get("continue") for _, _, q in api.requests] == [None, "3", "6"]
 
 
-async def test_a_list_whose_pages_expired_is_read_again_in_one_piece() -> None:
+async def test_list_with_expired_continuation_is_read_again_without_pages() -> None:
     async with serving() as (api, client):
         for name in "abc":
             api.put(name)
@@ -57,7 +57,7 @@ async def test_selectors_and_namespace_are_sent() -> None:
         assert (query["labelSelector"], query["fieldSelector"]) == ("a=b,c", "x=y")
 
 
-async def test_each_verb_asks_for_the_path_kubernetes_gives_it() -> None:
+async def test_each_verb_requests_its_path() -> None:
     obj = {"metadata": {"name": "g", "namespace": "ns"}}
     async with serving() as (api, client):
         api.others.extend([answer(obj)] * 6)
@@ -81,7 +81,7 @@ async def test_each_verb_asks_for_the_path_kubernetes_gives_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "%2e%2e"])
-async def test_a_name_that_would_change_the_path_is_refused_unsent(name: str) -> None:
+async def test_name_that_changes_path_is_rejected_without_request(name: str) -> None:
     async with serving() as (api, client):
         with pytest.raises(kube.BadRequest, match="cannot be part of a URL"):
             await client.get(GATEWAY_CLASSES, name)
@@ -116,24 +116,24 @@ async def test_error_responses_map_to_exception_types(
         assert (caught.value.status, caught.value.reason) == (code, reason)
 
 
-def test_an_error_page_of_something_in_between_is_shown_in_part() -> None:
+def test_error_page_of_intermediary_is_truncated() -> None:
     error = error_from_response(502, {}, b"<html>Bad Gateway</html>" + b" " * 10_000)
     assert str(error) == "HTTP 502: <html>Bad Gateway</html>"
     assert isinstance(error, kube.Unavailable)
 
 
-def test_the_wait_may_be_stated_in_the_status() -> None:
+def test_retry_after_is_read_from_status() -> None:
     body = b'{"reason":"ServerTimeout","details":{"retryAfterSeconds":3}}'
     assert error_from_response(504, {}, body).retry_after == 3.0
 
 
-async def test_no_server_at_all_is_unavailable() -> None:
+async def test_unreachable_server_is_unavailable() -> None:
     async with kube.Client(Configuration("http://127.0.0.1:1", StaticToken())) as client:
         with pytest.raises(kube.Unavailable, match=r"127\.0\.0\.1"):
             await client.get(CONFIG_MAPS, "a", "ns")
 
 
-async def test_a_watch_raises_the_error_it_is_sent_after_the_events_before_it() -> None:
+async def test_watch_yields_events_before_it_raises_error() -> None:
     async with serving() as (api, client):
         expired = line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})
         api.watches.append(stream(line("ADDED", config_map("a", 5)) + expired))
@@ -145,7 +145,7 @@ async def test_a_watch_raises_the_error_it_is_sent_after_the_events_before_it() 
         assert seen == ["a"]
 
 
-async def test_a_refused_token_is_read_again_once(tmp_path: Path) -> None:
+async def test_rejected_token_is_read_again_once(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("old\n")
     async with serving(TokenFile(file)) as (api, client):
@@ -159,7 +159,7 @@ async def test_a_refused_token_is_read_again_once(tmp_path: Path) -> None:
             await client.list(CONFIG_MAPS)
 
 
-async def test_a_token_is_issued_for_a_pod() -> None:
+async def test_token_is_issued_for_pod() -> None:
     issued = {"status": {"token": "t", "expirationTimestamp": "2026-01-02T03:04:05Z"}}
     async with serving() as (api, client):
         api.others.append(answer(issued, 201))
@@ -172,7 +172,7 @@ async def test_a_token_is_issued_for_a_pod() -> None:
         assert (spec["boundObjectRef"]["name"], spec["boundObjectRef"]["uid"]) == ("pod", "uid")
 
 
-async def test_a_review_says_who_holds_a_token() -> None:
+async def test_token_review_returns_user() -> None:
     user = {
         "username": "system:serviceaccount:ns:sa",
         "groups": ["g"],
@@ -187,7 +187,7 @@ async def test_a_review_says_who_holds_a_token() -> None:
         assert result.extra["authentication.kubernetes.io/pod-name"] == ("pod",)
 
 
-async def test_a_server_that_did_not_check_the_audience_vouches_for_nothing() -> None:
+async def test_token_review_without_audiences_is_not_authenticated() -> None:
     async with serving() as (api, client):
         api.others.append(answer({"status": {"authenticated": True, "user": {"username": "u"}}}))
         result = await client.review_token("secret", ["aud"])

@@ -111,7 +111,7 @@ def test_invalid_kubeconfig_is_reported_with_path_and_field(
     assert str(path) in str(caught.value)
 
 
-def test_an_unknown_context_and_a_missing_file_are_named(tmp_path: Path) -> None:
+def test_unknown_context_and_missing_file_are_reported(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {}, {})
     with pytest.raises(config.ConfigError, match="contexts: 'nowhere' not found"):
         config.from_kubeconfig(path, "nowhere")
@@ -119,14 +119,14 @@ def test_an_unknown_context_and_a_missing_file_are_named(tmp_path: Path) -> None
         config.from_kubeconfig(tmp_path / "absent")
 
 
-def test_bad_certificates_are_a_configuration_error(tmp_path: Path) -> None:
+def test_invalid_certificates_are_a_configuration_error(tmp_path: Path) -> None:
     inline = base64.b64encode(b"no pem").decode()
     path = kubeconfig(tmp_path, {}, {"client-certificate-data": inline})
     with pytest.raises(config.ConfigError, match="TLS credentials for https://api:6443"):
         config.from_kubeconfig(path).ssl_context()
 
 
-async def test_a_pod_uses_what_its_kubelet_gave_it(tmp_path: Path) -> None:
+async def test_in_cluster_configuration_uses_service_account_files(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(b"ca")
     (tmp_path / "token").write_text("t")
     (tmp_path / "namespace").write_text("ns")
@@ -136,7 +136,7 @@ async def test_a_pod_uses_what_its_kubelet_gave_it(tmp_path: Path) -> None:
     assert await result.tokens.token() == "t"
 
 
-async def test_a_token_file_is_read_once_a_minute(tmp_path: Path) -> None:
+async def test_token_file_is_read_once_a_minute(tmp_path: Path) -> None:
     now = 0.0
     file = tmp_path / "token"
     file.write_text("one")
@@ -161,7 +161,7 @@ def plugin(directory: Path, script: str) -> ExecPlugin:
 
 
 @pytest.mark.process
-async def test_a_plugins_token_is_kept_until_shortly_before_it_expires(tmp_path: Path) -> None:
+async def test_exec_plugin_token_is_cached_until_shortly_before_expiry(tmp_path: Path) -> None:
     counter = tmp_path / "runs"
     script = f"""echo run >> {counter}
 echo '{{"status":{{"token":"'$WHO'","expirationTimestamp":"1970-01-01T01:00:00Z"}}}}'"""
@@ -185,7 +185,9 @@ echo '{{"status":{{"token":"'$WHO'","expirationTimestamp":"1970-01-01T01:00:00Z"
         ("echo '{\"status\":{}}'", "no token"),
     ],
 )
-async def test_a_plugin_that_fails_is_named(tmp_path: Path, script: str, message: str) -> None:
+async def test_failed_exec_plugin_is_reported_by_name(
+    tmp_path: Path, script: str, message: str
+) -> None:
     with pytest.raises(CredentialError, match=message):
         await ExecToken(plugin(tmp_path, script)).token()
     with pytest.raises(CredentialError, match="/nonexistent"):

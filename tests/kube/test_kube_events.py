@@ -32,7 +32,7 @@ def sent(api: FakeApi) -> list[tuple[str, Any]]:
     return [(request[0], body) for request, body in zip(api.requests, api.bodies, strict=True)]
 
 
-async def test_a_repeated_note_is_one_event_with_a_count() -> None:
+async def test_repeated_event_is_counted() -> None:
     now = START
     async with serving() as (api, client):
         api.others.extend(accepted(2))
@@ -53,7 +53,7 @@ async def test_a_repeated_note_is_one_event_with_a_count() -> None:
         assert api.requests[1][1].endswith("/ns/events/" + event["metadata"]["name"])
 
 
-async def test_an_event_that_expired_is_made_again() -> None:
+async def test_expired_event_is_created_again() -> None:
     async with serving() as (api, client):
         api.others.extend([*accepted(1), status(404, "NotFound"), *accepted(1)])
         recorder = Recorder(client, "gatehouse", wall=lambda: START)
@@ -86,7 +86,7 @@ async def test_recorder_drops_rejected_event_and_writes_next() -> None:
         assert [body["reason"] for _, body in sent(api)] == ["One", "Two"]
 
 
-async def test_notes_are_written_in_the_background() -> None:
+async def test_events_are_written_in_background() -> None:
     written = asyncio.Event()
 
     async def answer(_: web.Request) -> web.StreamResponse:
@@ -106,7 +106,7 @@ async def test_notes_are_written_in_the_background() -> None:
             await task
 
 
-async def test_a_cluster_scoped_objects_events_live_in_default() -> None:
+async def test_events_of_cluster_scoped_objects_are_in_default_namespace() -> None:
     async with serving() as (api, client):
         api.others.extend(accepted(1))
         recorder = Recorder(client, "gatehouse")

@@ -33,7 +33,7 @@ HTTPS = {"HTTPS_PROXY": "http://proxy:3128"}
         ("https://localhost", HTTPS, ""),
     ],
 )
-def test_the_scheme_chooses_the_variable(url: str, environ: dict[str, str], expected: str) -> None:
+def test_scheme_selects_proxy_variable(url: str, environ: dict[str, str], expected: str) -> None:
     assert proxy_for(url, environ) == expected
 
 
@@ -117,7 +117,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def test_an_api_server_is_reached_through_a_proxy_over_tls(tmp_path: Path) -> None:
+async def test_api_server_is_reached_through_proxy_over_tls(tmp_path: Path) -> None:
     server, seen = Server(State(tmp_path / "s")), list[str]()
     async with server.running(), connecting(seen) as proxy:
         document = yaml.safe_load(server.state.kubeconfig.read_text())

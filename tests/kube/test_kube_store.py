@@ -25,7 +25,7 @@ bookmark = st.tuples(st.just("bookmark"), st.just(""))
 
 
 @given(st.lists(st.one_of(put, delete, deliver, relist, bookmark), max_size=40))
-def test_any_sequence_of_events_and_relists_mirrors_the_server(
+def test_store_equals_server_after_any_events_and_relists(
     steps: list[tuple[str, str]],
 ) -> None:
     server: dict[Name, dict[str, Any]] = {}
@@ -72,7 +72,7 @@ def test_replace_reports_missing_object_as_deleted_with_last_state() -> None:
     assert mirror.resource_version == "5"
 
 
-def test_an_unchanged_object_is_no_change_and_stays_the_same_object() -> None:
+def test_unchanged_object_keeps_identity_and_causes_no_change() -> None:
     mirror = Store()
     first = thing("a", 1)
     mirror.replace([first], "1")
@@ -89,7 +89,7 @@ def test_replace_reports_recreated_object_even_at_same_version() -> None:
     }
 
 
-def test_of_several_events_for_one_object_the_last_counts() -> None:
+def test_last_of_several_events_for_one_object_wins() -> None:
     mirror = Store()
     mirror.replace([thing("a", 1)], "1")
     changes = mirror.receive(
@@ -103,7 +103,7 @@ def test_of_several_events_for_one_object_the_last_counts() -> None:
     assert mirror.resource_version == "4"
 
 
-def test_a_deletion_carries_the_last_known_object() -> None:
+def test_deletion_contains_last_known_object() -> None:
     mirror = Store()
     mirror.replace([thing("a", 1)], "1")
     deleted = mirror.receive([WatchEvent("DELETED", thing("a", 2))])
@@ -115,7 +115,7 @@ def test_a_deletion_carries_the_last_known_object() -> None:
     assert dict(mirror.objects) == {}
 
 
-def test_a_bookmark_moves_the_version_and_nothing_else() -> None:
+def test_bookmark_updates_only_resource_version() -> None:
     mirror = Store()
     mirror.replace([], "1")
     assert mirror.receive([WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "7"}})]) == {}
@@ -123,7 +123,9 @@ def test_a_bookmark_moves_the_version_and_nothing_else() -> None:
 
 
 @given(st.lists(st.text(max_size=20), max_size=8), st.data())
-def test_events_survive_any_cutting_of_the_stream(names: list[str], data: st.DataObject) -> None:
+def test_events_are_decoded_from_any_chunking_of_stream(
+    names: list[str], data: st.DataObject
+) -> None:
     whole = b"".join(
         json.dumps({"type": "ADDED", "object": {"name": name}}).encode() + b"\n" for name in names
     )

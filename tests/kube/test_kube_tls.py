@@ -50,7 +50,7 @@ async def ask(server: str, authority: Authority, **more: Any) -> kube.Object:
         return await client.get(NAMESPACES, "x")
 
 
-async def test_a_client_certificate_says_who_asks(tmp_path: Path) -> None:
+async def test_client_presents_its_certificate(tmp_path: Path) -> None:
     authority = Authority()
     async with tls_server(authority, tmp_path, "localhost") as url:
         answer = await ask(url, authority, ca=authority.pem)
@@ -60,14 +60,14 @@ async def test_a_client_certificate_says_who_asks(tmp_path: Path) -> None:
     }
 
 
-async def test_a_server_of_another_authority_is_unavailable(tmp_path: Path) -> None:
+async def test_server_of_unknown_ca_is_unavailable(tmp_path: Path) -> None:
     authority = Authority()
     async with tls_server(authority, tmp_path, "localhost") as url:
         with pytest.raises(kube.Unavailable, match="certificate verify failed"):
             await ask(url, authority, ca=Authority().pem)
 
 
-async def test_the_servers_name_is_checked_and_can_be_stated(tmp_path: Path) -> None:
+async def test_server_name_is_verified_and_configurable(tmp_path: Path) -> None:
     authority = Authority()
     async with tls_server(authority, tmp_path, "api.internal") as url:
         named = url.replace("127.0.0.1", "localhost")
@@ -76,7 +76,7 @@ async def test_the_servers_name_is_checked_and_can_be_stated(tmp_path: Path) -> 
         assert await ask(named, authority, ca=authority.pem, server_name="api.internal")
 
 
-async def test_an_unverified_server_is_talked_to_only_when_asked_for(tmp_path: Path) -> None:
+async def test_server_is_not_verified_when_verification_is_disabled(tmp_path: Path) -> None:
     authority = Authority()
     async with tls_server(authority, tmp_path, "localhost") as url:
         assert await ask(url, authority, verify=False)

@@ -38,7 +38,7 @@ async def until(held: Callable[[], bool], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_bucket_is_emptied_and_fills_again(counter: RateLimitProcess) -> None:
+async def test_bucket_is_emptied_and_refilled(counter: RateLimitProcess) -> None:
     async with Envoy(counter.address) as envoy:
         answers = [await envoy.ask(limit(1, 3)) for _ in range(4)]
         assert [each.overall_code for each in answers] == [OK, OK, OK, OVER]
@@ -53,7 +53,7 @@ async def test_a_bucket_is_emptied_and_fills_again(counter: RateLimitProcess) ->
         assert not await envoy.passes(limit(1, 3))
 
 
-async def test_buckets_are_apart(counter: RateLimitProcess) -> None:
+async def test_buckets_are_independent(counter: RateLimitProcess) -> None:
     async with Envoy(counter.address) as envoy:
         for each in (limit(1, 1), limit(1, 1, "t"), limit(1, 1, "s", "other")):
             assert await envoy.passes(each)
@@ -64,7 +64,7 @@ async def test_buckets_are_apart(counter: RateLimitProcess) -> None:
         assert (await envoy.ask(limit(1, 1), domain="another")).overall_code == OK
 
 
-async def test_many_tokens_at_once_are_there_or_not(counter: RateLimitProcess) -> None:
+async def test_request_for_many_tokens_is_all_or_nothing(counter: RateLimitProcess) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(1, 10), hits=7)
         assert not await envoy.passes(limit(1, 10), hits=4)
@@ -73,7 +73,7 @@ async def test_many_tokens_at_once_are_there_or_not(counter: RateLimitProcess) -
         assert await envoy.passes(limit(1, 10, "t"), hits=10)
 
 
-async def test_a_limit_that_changes_is_no_occasion_for_another_burst(
+async def test_changed_limit_grants_no_new_burst(
     counter: RateLimitProcess,
 ) -> None:
     async with Envoy(counter.address) as envoy:
@@ -83,9 +83,7 @@ async def test_a_limit_that_changes_is_no_occasion_for_another_burst(
         assert await envoy.passes(limit(1, 5), hits=5)
 
 
-async def test_a_bucket_is_forgotten_when_it_would_be_full(
-    counter: RateLimitProcess, redis: Redis
-) -> None:
+async def test_full_bucket_expires_in_redis(counter: RateLimitProcess, redis: Redis) -> None:
     async with Envoy(counter.address) as envoy:
         assert await envoy.passes(limit(10, 5), hits=3)
     left = int(redis.send("PTTL", "gatehouse:d:c:s").strip(":\r\n"))
@@ -105,7 +103,9 @@ async def test_malformed_bucket_is_replaced_by_full_bucket(
     assert codes == [OK, OK, OK, OVER]
 
 
-async def test_a_key_of_another_kind_is_taken_over(counter: RateLimitProcess, redis: Redis) -> None:
+async def test_redis_key_of_another_type_is_replaced(
+    counter: RateLimitProcess, redis: Redis
+) -> None:
     redis.send("LPUSH", "gatehouse:d:c:s", "x")
     async with Envoy(counter.address) as envoy:
         codes = [(await envoy.ask(limit(1, 2))).overall_code for _ in range(3)]
@@ -137,7 +137,7 @@ async def test_malformed_descriptor_is_rejected_and_logged_once(counter: RateLim
 
 @pytest.mark.long
 @pytest.mark.parametrize(("rate", "burst"), [(50, 20), (400, 1), (3, 100)])
-async def test_two_counters_never_let_more_pass_than_the_limit(
+async def test_two_services_together_enforce_limit(
     counter: RateLimitProcess, redis: Redis, tmp_path: Path, rate: int, burst: int
 ) -> None:
     other = RateLimitProcess(redis.url, tmp_path / "other.log")
@@ -169,7 +169,7 @@ async def test_two_counters_never_let_more_pass_than_the_limit(
         other.kill()
 
 
-async def test_while_redis_is_away_everything_passes_at_once(
+async def test_requests_pass_at_once_while_redis_is_unavailable(
     counter: RateLimitProcess, redis: Redis
 ) -> None:
     async with Envoy(counter.address) as envoy:
@@ -215,7 +215,7 @@ async def until_limited(envoy: Envoy) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_redis_that_takes_no_writes_is_away(
+async def test_read_only_redis_counts_as_unavailable(
     counter: RateLimitProcess, redis: Redis
 ) -> None:
     async with Envoy(counter.address) as envoy:
@@ -239,7 +239,7 @@ async def test_script_is_reloaded_after_redis_script_flush(
     assert metrics(counter)["gatehouse_ratelimit_redis_up"] == 1
 
 
-async def test_a_counter_starts_without_redis(redis: Redis, tmp_path: Path) -> None:
+async def test_service_starts_without_redis(redis: Redis, tmp_path: Path) -> None:
     redis.kill()
     counter = RateLimitProcess(redis.url, tmp_path / "early.log")
     counter.start()
@@ -253,7 +253,7 @@ async def test_a_counter_starts_without_redis(redis: Redis, tmp_path: Path) -> N
         counter.kill()
 
 
-async def test_a_password_is_used_and_never_said(tmp_path: Path) -> None:
+async def test_redis_password_is_used_and_never_logged(tmp_path: Path) -> None:
     redis = Redis(tmp_path, "--requirepass", "s3cret")
     redis.start()
     here = f"127.0.0.1:{redis.port}"
@@ -275,7 +275,7 @@ async def test_a_password_is_used_and_never_said(tmp_path: Path) -> None:
             process.kill()
 
 
-async def test_it_tells_who_looks_after_it(counter: RateLimitProcess) -> None:
+async def test_probes_and_health_service_report_serving(counter: RateLimitProcess) -> None:
     def probe(path: str) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{counter.health}{path}") as response:
             return int(response.status)
@@ -288,7 +288,7 @@ async def test_it_tells_who_looks_after_it(counter: RateLimitProcess) -> None:
             assert (await stub.Check(request)).status == SERVING
 
 
-async def test_it_says_that_it_ends_and_answers_what_was_asked(
+async def test_shutdown_is_announced_and_pending_requests_are_answered(
     redis: Redis, tmp_path: Path
 ) -> None:
     counter = RateLimitProcess(redis.url, tmp_path / "ending.log", "--shutdown-delay", "1.5")
@@ -316,7 +316,7 @@ async def test_it_says_that_it_ends_and_answers_what_was_asked(
     assert "stopped" in counter.log_text
 
 
-async def test_tls_with_certificates_of_both(redis: Redis, tmp_path: Path) -> None:
+async def test_mutual_tls_is_enforced(redis: Redis, tmp_path: Path) -> None:
     store = pki.Pki(tmp_path / "pki")
     store.ensure()
     now, pairs = datetime.now(UTC), {}

@@ -19,7 +19,7 @@ def _request(*found: Any, **fields: Any) -> rls_pb2.RateLimitRequest:
     return rls_pb2.RateLimitRequest(**{"domain": "d", "descriptors": found} | fields)
 
 
-def test_a_descriptor_is_a_bucket() -> None:
+def test_descriptor_maps_to_bucket() -> None:
     assert descriptors.take_requests(_request(limit(10, 20), limit(1, 2, "t"))) == [
         TakeRequest("d:c:s", 10, 20),
         TakeRequest("d:c:t", 1, 2),
@@ -31,7 +31,7 @@ def test_entries_may_come_in_any_order() -> None:
     assert descriptors.take_requests(_request(descriptor(*entries))) == [TakeRequest("d:c:s", 1, 2)]
 
 
-def test_names_cannot_be_made_to_meet() -> None:
+def test_bucket_names_are_distinct() -> None:
     made = [
         descriptors.take_requests(_request(limit(1, 1, schema, cluster), domain=domain))[0].bucket
         for domain, cluster, schema in (
@@ -76,7 +76,7 @@ def test_requested_tokens_follow_hits_addend() -> None:
         ((limit(1, 1), limit(1, "")), "burst must be 1 to 1000000000, is ''"),
     ],
 )
-def test_requests_that_no_bucket_follows_from(found: Any, said: str) -> None:
+def test_malformed_descriptor_is_rejected(found: Any, said: str) -> None:
     with pytest.raises(MalformedDescriptorError) as error:
         descriptors.take_requests(_request(*found))
     assert said in str(error.value)
@@ -89,7 +89,7 @@ class Clock:
         return self.now
 
 
-def test_a_redis_that_stays_away_is_looked_for_less_and_less() -> None:
+def test_probe_interval_grows_while_redis_is_unavailable() -> None:
     clock = Clock()
     outages = RedisHealth(clock)
     assert outages.failed()
@@ -105,7 +105,7 @@ def test_a_redis_that_stays_away_is_looked_for_less_and_less() -> None:
     assert outages.answered() is None
 
 
-def test_a_redis_that_comes_and_goes_is_trusted_less_and_less() -> None:
+def test_pause_grows_with_repeated_redis_outages() -> None:
     clock = Clock()
     outages = RedisHealth(clock)
     pauses = []

@@ -27,7 +27,7 @@ def test_draws(number):
 def run(
     directory: Path, profile: str = "", *options: str, decorator: str = "", assertion: str = "True"
 ) -> tuple[str, str]:
-    """Run a property test in a process of its own; give what it drew, and the report."""
+    """Run a property test in its own process. Return its examples and the report."""
     text = DRAWING.format(decorator=decorator, assertion=assertion)
     (directory / "test_drawing.py").write_text(text)
     drawn = directory / "drawn"

@@ -149,7 +149,7 @@ def test_nginx_details_are_read_with_modules_and_features() -> None:
         ("nginx", ["gatehouse/http.conf"], ["include gatehouse/http.conf;"], ["keepalive_min"]),
     ],
 )
-def test_the_main_file_includes_what_there_is(
+def test_main_file_includes_existing_files(
     proxy: str, paths: list[str], present: list[str], absent: list[str]
 ) -> None:
     about = Register("id", proxy, main_file="/etc/nginx/nginx.conf")
@@ -167,9 +167,7 @@ def test_the_main_file_includes_what_there_is(
         ('# gatehouse: {"type":"Register","nginx_id":"id","proxy":"nginx/1.27.4"}\n', None),
     ],
 )
-def test_a_configuration_tells_for_which_nginx_it_was_made(
-    text: str, expected: Register | None
-) -> None:
+def test_configuration_names_its_target_nginx(text: str, expected: Register | None) -> None:
     assert main_file.read_description(text) == expected
 
 
@@ -193,7 +191,7 @@ def test_uploaded_document_names_its_target_nginx() -> None:
 
 
 @pytest.mark.parametrize("uploaded", [b"", b"{}", b"[", b'{"zconfig":{"contents":"AAAA"}}'])
-def test_an_upload_that_cannot_be_read_says_nothing(uploaded: bytes) -> None:
+def test_malformed_upload_is_ignored(uploaded: bytes) -> None:
     assert payload.uploaded_head(uploaded) == ""
 
 
@@ -225,7 +223,7 @@ async def test_a_bundle_arrives_with_a_main_file_and_is_confirmed(
         assert result.received[0] > 4
 
 
-async def test_the_answer_to_a_registration_comes_first_and_wants_no_uploads(
+async def test_registration_response_comes_first_and_disables_uploads(
     control_plane: ControlPlane,
 ) -> None:
     control_plane.server.publish(GATEWAY, bundle("one"))
@@ -236,7 +234,7 @@ async def test_the_answer_to_a_registration_comes_first_and_wants_no_uploads(
         assert not response.agent_config.configs.configs
 
 
-async def test_of_versions_that_follow_quickly_the_last_one_wins(
+async def test_last_of_quick_versions_is_applied(
     control_plane: ControlPlane,
 ) -> None:
     seen = Seen()
@@ -250,7 +248,7 @@ async def test_of_versions_that_follow_quickly_the_last_one_wins(
         assert seen.texts.count("19") == 1
 
 
-async def test_a_refusal_is_reported_in_the_agents_words_and_tried_again(
+async def test_rejection_is_reported_with_agent_message_and_retried(
     control_plane: ControlPlane,
 ) -> None:
     seen = Seen("Config apply failed (write): no such directive")
@@ -272,7 +270,9 @@ async def test_silent_agent_does_not_delay_other_agents(control_plane: ControlPl
         await until(lambda: len(silent.texts) == 2)
 
 
-async def test_a_long_test_ends_with_a_regular_report(control_plane: ControlPlane) -> None:
+async def test_long_configuration_test_is_confirmed_by_status_report(
+    control_plane: ControlPlane,
+) -> None:
     seen = Seen("silent")
     async with agent(control_plane, seen) as result:
         control_plane.server.publish(GATEWAY, bundle("one"))
@@ -288,7 +288,7 @@ async def test_a_long_test_ends_with_a_regular_report(control_plane: ControlPlan
 
 
 @pytest.mark.parametrize("token", ["bad", ""])
-async def test_a_bad_token_gets_nothing(control_plane: ControlPlane, token: str) -> None:
+async def test_invalid_token_is_denied(control_plane: ControlPlane, token: str) -> None:
     async with agent(control_plane, Seen(), token) as result:
         assert await result.ended() == grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.aio.AioRpcError) as denied:
@@ -296,7 +296,7 @@ async def test_a_bad_token_gets_nothing(control_plane: ControlPlane, token: str)
         assert denied.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_only_who_was_asked_may_download(control_plane: ControlPlane) -> None:
+async def test_only_requested_agent_may_download(control_plane: ControlPlane) -> None:
     seen = Seen("silent")
     control_plane.server.publish("shop/other", bundle("theirs"))
     async with (
@@ -315,7 +315,7 @@ async def test_only_who_was_asked_may_download(control_plane: ControlPlane) -> N
             assert refused.value.code() == code
 
 
-async def test_a_download_that_goes_on_is_waited_for() -> None:
+async def test_ongoing_download_extends_deadline() -> None:
     now, identity = 0.0, Identity("ns/gw", "pod-1")
     fleet = Fleet(60.0, lambda: now, lambda _gateway: None)
     fleet.publish("ns/gw", bundle("one", File.make("a", random.Random(1).randbytes(3 << 20))))
@@ -342,7 +342,7 @@ async def test_a_download_that_goes_on_is_waited_for() -> None:
     fleet.close(stream)
 
 
-async def test_a_download_that_is_cut_is_asked_for_again(tmp_path: Path) -> None:
+async def test_interrupted_download_is_retried(tmp_path: Path) -> None:
     # On a busy machine a download takes longer than the deadline of the other tests.
     control_plane = ControlPlane(tmp_path)
     await control_plane.start()
@@ -397,7 +397,7 @@ async def test_reconnected_agent_is_recognized_without_new_apply(
             await control_plane.until(lambda report: report.programmed)
 
 
-async def test_metrics_are_taken_and_dropped(control_plane: ControlPlane) -> None:
+async def test_metrics_stream_is_accepted_and_discarded(control_plane: ControlPlane) -> None:
     async with channel(control_plane.port, control_plane.cert, "control.plane") as made:
         stream: Any = made.stream_unary("/f5.nginx.agent.sdk.MetricsService/Stream")
         metadata = [("authorization", "good:pod-1")]

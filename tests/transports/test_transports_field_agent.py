@@ -106,7 +106,7 @@ async def test_first_request_contains_main_file_and_marks_package_files_unmanage
     assert len(text) == main.size
 
 
-async def test_paths_follow_where_its_nginx_has_its_configuration(
+async def test_file_paths_are_relative_to_main_configuration_directory(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     plane.server.publish("shop/web", ONE)
@@ -120,9 +120,7 @@ async def test_paths_follow_where_its_nginx_has_its_configuration(
     }
 
 
-async def test_files_that_are_reported_before_their_nginx_count(
-    plane: ControlPlane, agent: WireAgent
-) -> None:
+async def test_files_reported_before_nginx_are_used(plane: ControlPlane, agent: WireAgent) -> None:
     plane.server.publish("shop/web", ONE)
     await agent.create_connection(nginx_agent_resource(nginx=False))
     stream = Subscribed(agent)
@@ -132,7 +130,7 @@ async def test_files_that_are_reported_before_their_nginx_count(
     assert set(OF_THE_PACKAGE) < set(requested_files)
 
 
-async def test_an_nginx_without_a_path_of_its_configuration_is_asked_nothing(
+async def test_nginx_with_relative_configuration_path_gets_no_request(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     plane.server.publish("shop/web", ONE)
@@ -142,7 +140,7 @@ async def test_an_nginx_without_a_path_of_its_configuration_is_asked_nothing(
     assert await stream.is_asked_nothing()
 
 
-async def test_it_is_asked_when_it_has_reported_its_files_or_has_had_the_time_to(
+async def test_request_is_sent_after_file_report_timeout(
     plane: ControlPlane, agent: WireAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "FILE_REPORT_TIMEOUT_SECONDS", 0.5)
@@ -153,7 +151,7 @@ async def test_it_is_asked_when_it_has_reported_its_files_or_has_had_the_time_to
     assert asyncio.get_running_loop().time() - started >= 0.5
 
 
-async def test_the_files_of_an_agent_with_a_main_file_of_its_own_are_the_bundle_s(
+async def test_agent_with_own_main_file_gets_only_file_set(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     plane.server.publish("shop/web", ONE)
@@ -172,7 +170,7 @@ async def test_the_files_of_an_agent_with_a_main_file_of_its_own_are_the_bundle_
         (None, "PID: 18 is not running"),
     ],
 )
-async def test_an_nginx_that_is_dead_is_asked_nothing_and_its_gateway_is_not_programmed(
+async def test_dead_nginx_gets_no_request_and_gateway_is_not_programmed(
     plane: ControlPlane, agent: WireAgent, dead: command_pb2.Resource | None, words: str
 ) -> None:
     stream = await served(plane, agent)
@@ -209,7 +207,7 @@ async def test_recovered_nginx_must_confirm_version_again(
     await plane.until(lambda report: report.programmed)
 
 
-async def test_a_new_agent_without_its_nginx_is_no_data_plane_that_serves(
+async def test_agent_that_reconnects_without_nginx_is_not_programmed(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     stream = await served(plane, agent)
@@ -222,7 +220,7 @@ async def test_a_new_agent_without_its_nginx_is_no_data_plane_that_serves(
     assert await stream.is_asked_nothing()
 
 
-async def test_equal_files_are_no_answer_after_one_that_never_came(
+async def test_request_differs_after_agent_died_without_response(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     """An agent that was killed between writing and reloading finds nothing to change afterwards."""
@@ -238,7 +236,7 @@ async def test_equal_files_are_no_answer_after_one_that_never_came(
     assert changed == {MAIN}
 
 
-async def test_health_of_another_instance_or_of_no_meaning_changes_nothing(
+async def test_health_of_unknown_instance_or_status_is_ignored(
     plane: ControlPlane, agent: WireAgent
 ) -> None:
     await served(plane, agent)

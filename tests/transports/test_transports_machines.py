@@ -83,7 +83,7 @@ async def asked(
 OWN, OTHERS = base64_sha256(b"of the machines"), base64_sha256(b"of the Pods")
 
 
-async def test_a_certificate_opens_what_is_its_machine_s_and_nothing_else(
+async def test_machine_certificate_grants_access_to_its_files_only(
     control_plane: ControlPlane, outside: int, authority: Authority
 ) -> None:
     shown = authority.issue("lb-1", x509.UniformResourceIdentifier(URI))
@@ -110,7 +110,7 @@ async def test_a_certificate_opens_what_is_its_machine_s_and_nothing_else(
         ),
     ],
 )
-async def test_a_certificate_must_say_one_machine(
+async def test_certificate_must_name_exactly_one_machine(
     control_plane: ControlPlane,
     outside: int,
     authority: Authority,
@@ -120,7 +120,7 @@ async def test_a_certificate_must_say_one_machine(
     assert await asked(control_plane, outside, OWN, *authority.issue("x", *names)) == code
 
 
-async def test_another_authority_s_certificate_and_an_old_one_end_in_the_handshake(
+async def test_foreign_and_expired_certificates_fail_handshake(
     control_plane: ControlPlane, outside: int, authority: Authority, tmp_path: Path
 ) -> None:
     (tmp_path / "strange").mkdir()

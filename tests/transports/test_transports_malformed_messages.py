@@ -90,7 +90,7 @@ async def test_agent_that_never_reads_delays_no_other_agent_and_retains_no_file_
         call.cancel()
 
 
-async def test_answers_to_what_was_never_asked_change_nothing(control_plane: ControlPlane) -> None:
+async def test_unsolicited_responses_are_ignored(control_plane: ControlPlane) -> None:
     seen: list[str] = []
 
     def lies(correlation: str) -> list[Any]:
@@ -116,7 +116,7 @@ async def test_answers_to_what_was_never_asked_change_nothing(control_plane: Con
         assert confirmed == {"pod-1": report.desired, "pod-2": ""}
 
 
-async def test_versions_that_were_never_sent_are_not_confirmed(
+async def test_unsent_version_is_not_confirmed(
     control_plane: ControlPlane,
 ) -> None:
     async with (

@@ -30,7 +30,7 @@ def bundle(text: str) -> FileSet:
     return FileSet([File.make("gatehouse/a", text), File.make("gatehouse/k", "key", secret=True)])
 
 
-def test_an_apply_request_is_what_the_protocol_says() -> None:
+def test_apply_request_follows_protocol() -> None:
     file_set = bundle("x" * 300)
     shared = messages.overview(file_set.files.values(), "/etc/nginx")
     apply_request = Apply(Published(file_set), "c1", session.Register("id", "nginx/1.31.3"))
@@ -47,14 +47,14 @@ def test_an_apply_request_is_what_the_protocol_says() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, messages.CHUNK_BYTES, messages.CHUNK_BYTES + 1])
-def test_a_streamed_file_is_its_announced_pieces(size: int) -> None:
+def test_streamed_file_consists_of_announced_chunks(size: int) -> None:
     file = File.make("gatehouse/a", b"x" * size)
     first, *rest = messages.chunks(file, "/etc/nginx")
     assert first.header.chunks == len(rest) > 0
     assert b"".join(piece.content.data for piece in rest) == file.content
 
 
-def test_the_reply_with_an_overview_is_what_the_protocol_says() -> None:
+def test_overview_response_follows_protocol() -> None:
     file_set = bundle("x")
     version = files_pb2.ConfigVersion(instance_id="id", version=file_set.version)
     shared = messages.overview(file_set.files.values(), "/etc/nginx")
@@ -65,7 +65,7 @@ def test_the_reply_with_an_overview_is_what_the_protocol_says() -> None:
     ]
 
 
-def test_the_reply_with_a_file_is_what_the_protocol_says() -> None:
+def test_file_response_follows_protocol() -> None:
     for content in (b"", b"x", b"\0" * (1 << 20)):
         reply = files_pb2.GetFileResponse.FromString(
             messages.file_response(File.make("gatehouse/a", content))
@@ -90,7 +90,7 @@ FILES = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["1", "2", "3"]
 
 
 @given(st.lists(st.tuples(FILES | st.none(), st.floats(0.0, 9.0), st.booleans())))
-def test_the_contents_of_every_bundle_that_is_kept_can_be_had(
+def test_contents_of_retained_file_sets_are_available(
     history: list[tuple[dict[str, str] | None, float, bool]],
 ) -> None:
     """Publish file sets one after the other while some downloads never end."""
@@ -132,7 +132,7 @@ def test_publication_separates_endpoint_files_from_file_set() -> None:
         )
 
 
-async def test_reports_come_only_when_something_changed_and_only_of_listening_instances() -> None:
+async def test_reports_follow_changes_of_listening_instances_only() -> None:
     reports: list[str] = []
     fleet = Fleet(60.0, asyncio.get_running_loop().time, reports.append)
     identity = Identity("ns/gw", "pod-1")
@@ -173,7 +173,7 @@ async def test_publish_causes_one_report_for_any_number_of_instances() -> None:
     assert [each.proxy for each in report.equipment] == ["nginx/1.31.3"]
 
 
-async def test_an_instance_that_never_listens_is_forgotten_whatever_it_said_first() -> None:
+async def test_instance_without_stream_is_forgotten() -> None:
     fleet = Fleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
     identity = Identity("ns/gw", "pod-1")
     fleet.receive(identity, session.Register("id", "nginx/1.31.3"))
@@ -183,7 +183,7 @@ async def test_an_instance_that_never_listens_is_forgotten_whatever_it_said_firs
             await asyncio.sleep(0.01)
 
 
-async def test_a_stream_holds_the_newest_request_only() -> None:
+async def test_stream_holds_newest_request_only() -> None:
     fleet = Fleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
     identity = Identity("ns/gw", "pod-1")
     fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
@@ -203,7 +203,7 @@ async def test_a_stream_holds_the_newest_request_only() -> None:
     fleet.close(stream)
 
 
-async def test_an_instance_with_too_many_streams_that_do_not_end_gets_no_other() -> None:
+async def test_instance_with_too_many_open_streams_cannot_open_another() -> None:
     fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
     identity = Identity("ns/gw", "pod-1")
     streams = [fleet.open(identity) for _ in range(STREAMS_MAX)]
@@ -214,7 +214,7 @@ async def test_an_instance_with_too_many_streams_that_do_not_end_gets_no_other()
     assert fleet.open(identity) is not None
 
 
-async def test_a_stream_whose_client_asks_and_takes_nothing_is_ended() -> None:
+async def test_stream_with_too_many_unread_messages_is_ended() -> None:
     ended: list[bool] = []
     stream = Stream(Identity("ns/gw", "pod-1"), 1)
     stream.on_end = lambda: ended.append(True)
@@ -225,7 +225,7 @@ async def test_a_stream_whose_client_asks_and_takes_nothing_is_ended() -> None:
     assert ended
 
 
-async def test_an_instance_that_fetches_is_waited_for() -> None:
+async def test_fetching_instance_extends_deadline() -> None:
     fleet = Fleet(0.2, asyncio.get_running_loop().time, lambda _gateway: None)
     identity, silent = Identity("ns/gw", "pod-1"), Identity("ns/gw", "pod-2")
     file_set = bundle("one")
@@ -244,7 +244,7 @@ async def test_an_instance_that_fetches_is_waited_for() -> None:
     fleet.publish("ns/gw", None)
 
 
-async def test_a_gateway_gets_no_other_gateways_files() -> None:
+async def test_gateway_cannot_fetch_files_of_another_gateway() -> None:
     fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
     file_set = bundle("one")
     fleet.publish("ns/a", file_set)
@@ -253,7 +253,7 @@ async def test_a_gateway_gets_no_other_gateways_files() -> None:
     assert fleet.find(Identity("ns/b", "p"), digest) is None
 
 
-async def test_a_token_is_reviewed_once_a_minute_and_never_remembered_when_bad() -> None:
+async def test_valid_token_is_cached_for_a_minute_and_invalid_token_is_not() -> None:
     now, asked = 0.0, list[str]()
 
     async def authenticate(token: str) -> Identity:
@@ -273,7 +273,7 @@ async def test_a_token_is_reviewed_once_a_minute_and_never_remembered_when_bad()
     assert asked == ["pod", "pod", "bad", "bad"]
 
 
-async def test_calls_with_one_token_share_a_review_and_reviews_are_few_at_once() -> None:
+async def test_calls_with_one_token_share_review_and_reviews_are_limited() -> None:
     running, most, asked = 0, 0, list[str]()
 
     async def authenticate(token: str) -> Identity:

@@ -100,7 +100,7 @@ async def confirm_until(call: Any, version: str) -> None:
         pass
 
 
-async def test_calls_that_come_faster_than_they_are_answered_are_all_answered(
+async def test_burst_of_calls_is_answered_completely(
     plane: ControlPlane,
 ) -> None:
     file_set = bundle("one")
@@ -127,7 +127,7 @@ async def test_calls_that_come_faster_than_they_are_answered_are_all_answered(
     assert answers == {messages.file_response(file_set.files["gatehouse/0"]): 5000}
 
 
-async def test_a_stream_says_at_once_that_it_is_open(plane: ControlPlane) -> None:
+async def test_stream_sends_initial_metadata_at_once(plane: ControlPlane) -> None:
     async with channel(plane) as made:
         call = await Agent(made, "pod-1").subscribe()
         async with asyncio.timeout(20):
@@ -168,7 +168,7 @@ async def test_stuck_agent_delays_no_other_agent_and_then_gets_newest_version(
         await plane.until(lambda report: report.programmed)
 
 
-async def test_a_stream_that_was_replaced_ends_though_its_client_takes_nothing(
+async def test_replaced_stream_ends_even_if_client_does_not_read(
     plane: ControlPlane,
 ) -> None:
     async with (

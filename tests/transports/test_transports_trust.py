@@ -54,7 +54,7 @@ def refused(code: grpc.StatusCode, words: str) -> Iterator[None]:
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_a_file_that_only_another_gateway_has_is_denied(
+async def test_file_of_another_gateway_is_denied(
     control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
     async with calling(control_plane) as agent:
@@ -66,7 +66,7 @@ async def test_a_file_that_only_another_gateway_has_is_denied(
     assert len(trespasses) == 2
 
 
-async def test_a_name_of_a_file_opens_nothing(
+async def test_file_access_depends_on_hash_not_on_name(
     control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
     async with calling(control_plane) as agent:
@@ -79,7 +79,7 @@ async def test_a_name_of_a_file_opens_nothing(
     assert trespasses == []
 
 
-async def test_an_overview_of_another_gateway_is_denied(
+async def test_overview_of_another_gateway_is_denied(
     control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
     async with calling(control_plane) as agent:
@@ -99,7 +99,7 @@ async def test_an_overview_of_another_gateway_is_denied(
     ]
 
 
-async def test_labels_that_name_another_owner_are_denied_in_calls_and_in_descriptions(
+async def test_labels_of_another_owner_are_denied(
     control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
     said = "the token belongs to shop_web, not to shop_other (owner-name)"
@@ -117,7 +117,7 @@ async def test_labels_that_name_another_owner_are_denied_in_calls_and_in_descrip
     assert control_plane.server.report(GATEWAY).instances == ()
 
 
-async def test_its_own_labels_and_none_at_all_are_taken(
+async def test_own_labels_and_missing_labels_are_accepted(
     control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
     async with calling(control_plane) as agent:

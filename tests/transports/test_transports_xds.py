@@ -95,7 +95,7 @@ async def test_rejected_resource_is_reported_and_others_are_served(
 
 
 @pytest.mark.parametrize("delta", [True, False])
-async def test_a_cluster_that_changes_is_warm_at_once(
+async def test_changed_cluster_is_warm_at_once(
     plane: EnvoyControlPlane, tmp_path: Path, delta: bool
 ) -> None:
     port = free_port()
@@ -109,7 +109,7 @@ async def test_a_cluster_that_changes_is_warm_at_once(
         assert await get(port) == (200, "one")
 
 
-async def test_a_token_of_another_gateway_gets_only_its_own(
+async def test_token_of_another_gateway_gets_only_its_resources(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     ours, theirs = free_port(), free_port()
@@ -140,7 +140,7 @@ async def admin(socket: Path, path: str) -> str:
         return await response.text()
 
 
-async def test_a_bad_token_gets_nothing(plane: EnvoyControlPlane, tmp_path: Path) -> None:
+async def test_invalid_token_is_denied(plane: EnvoyControlPlane, tmp_path: Path) -> None:
     plane.publish(website(free_port(), ("127.0.0.1", 1)))
     async with channel(plane) as opened:
         call = stream(opened, "bad")

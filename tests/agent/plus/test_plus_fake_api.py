@@ -69,19 +69,19 @@ async def test_versions_are_listed_and_others_are_unknown(client: Client) -> Non
     assert (await client.ask("GET", "/5/resolvers"))[0] == 200
 
 
-async def test_without_a_stream_block_there_is_no_stream(fake: FakePlus, client: Client) -> None:
+async def test_fake_api_has_no_stream_without_stream_block(fake: FakePlus, client: Client) -> None:
     fake.plus.stream = False
     assert "stream" not in (await client.ask("GET", "/9/"))[1]
     assert await client.refused("GET", "/9/stream/upstreams") == (404, "PathNotFound")
 
 
-async def test_errors_of_the_first_versions_tell_the_request_again(client: Client) -> None:
+async def test_errors_of_first_api_versions_repeat_request(client: Client) -> None:
     status, answer = await client.ask("GET", "/3/http/upstreams/none/")
     assert (status, answer["error"]["method"]) == (404, "GET")
     assert answer["error"]["path"].endswith("/3/http/upstreams/none/")
 
 
-async def test_a_server_is_given_back_with_every_default(client: Client) -> None:
+async def test_created_server_is_returned_with_defaults(client: Client) -> None:
     status, made = await client.ask("POST", f"{SERVERS}/", {"server": "127.0.0.1:2000"})
     assert (status, made) == (201, {
         "id": 0, "server": "127.0.0.1:2000", "service": "", "weight": 1, "max_conns": 0,
@@ -103,7 +103,7 @@ async def test_ids_are_not_used_again_and_addresses_need_not_differ(client: Clie
     assert (await client.ask("POST", SERVERS, {"server": "10.0.0.1"}))[1]["id"] == 2
 
 
-async def test_every_change_is_in_the_state_file_with_which_it_begins_again(
+async def test_changes_are_written_to_state_file_and_loaded_again(
     client: Client, tmp_path: Path
 ) -> None:
     await client.ask("POST", SERVERS, {"server": "10.0.0.1:80", "max_fails": 0, "weight": 3})
@@ -140,12 +140,12 @@ async def test_every_change_is_in_the_state_file_with_which_it_begins_again(
         ({"server": "a.example:80"}, "UpstreamConfNoResolver"),
     ],
 )
-async def test_a_body_that_is_no_server_is_refused(client: Client, body: Any, code: str) -> None:
+async def test_invalid_server_body_is_rejected(client: Client, body: Any, code: str) -> None:
     assert await client.refused("POST", SERVERS, body) == (400, code)
     assert await client.ask("GET", SERVERS) == (200, [])
 
 
-async def test_a_stream_s_server_needs_a_port_and_has_no_route(client: Client) -> None:
+async def test_stream_server_requires_port_and_has_no_route(client: Client) -> None:
     servers = "/9/stream/upstreams/s/servers"
     bad = {"server": "10.0.0.1"}
     assert await client.refused("POST", servers, bad) == (400, "UpstreamBadAddress")
@@ -182,7 +182,7 @@ async def test_fake_api_rejects_unknown_paths_upstreams_and_servers(client: Clie
     assert (await client.ask("GET", "x"))[0] == 404
 
 
-async def test_a_body_that_is_no_json_or_too_large_is_refused(fake: FakePlus) -> None:
+async def test_malformed_or_oversized_body_is_rejected(fake: FakePlus) -> None:
     async with fake.serving() as base, aiohttp.ClientSession() as session:
         async with session.post(base + SERVERS, data=b"{") as answer:
             assert (answer.status, (await answer.json())["error"]["code"]) == (415, "JsonError")
@@ -190,7 +190,7 @@ async def test_a_body_that_is_no_json_or_too_large_is_refused(fake: FakePlus) ->
             assert (answer.status, answer.content_type) == (413, "text/html")
 
 
-async def test_a_patch_changes_what_it_names(client: Client) -> None:
+async def test_patch_changes_only_named_parameters(client: Client) -> None:
     await client.ask("POST", SERVERS, {"server": "10.0.0.1", "weight": 5})
     status, changed = await client.ask("PATCH", f"{SERVERS}/0/", {"down": True})
     assert (status, changed["down"], changed["weight"]) == (200, True, 5)
@@ -201,7 +201,7 @@ async def test_a_patch_changes_what_it_names(client: Client) -> None:
         assert rejection == (400, "UpstreamConfFormatError")
 
 
-async def test_a_draining_server_is_shown_so(client: Client) -> None:
+async def test_draining_server_is_reported_in_status(client: Client) -> None:
     await client.ask("POST", SERVERS, {"server": "10.0.0.1"})
     assert (await client.ask("PATCH", f"{SERVERS}/0", {"drain": True}))[1]["drain"] is True
     _, status = await client.ask("GET", "/9/http/upstreams/u?fields=peers")
@@ -213,7 +213,7 @@ async def test_a_draining_server_is_shown_so(client: Client) -> None:
     assert status == 400
 
 
-async def test_a_name_is_a_server_with_its_addresses(fake: FakePlus, client: Client) -> None:
+async def test_hostname_server_includes_its_addresses(fake: FakePlus, client: Client) -> None:
     fake.plus.names = {"a.example": ["10.0.0.1", "10.0.0.2"]}
     await client.ask("POST", SERVERS, {"server": "a.example:8080"})
     _, servers = await client.ask("GET", SERVERS)
@@ -228,7 +228,7 @@ async def test_a_name_is_a_server_with_its_addresses(fake: FakePlus, client: Cli
     assert await client.ask("DELETE", f"{SERVERS}/0") == (200, [])
 
 
-async def test_nothing_is_written_where_writing_is_off(fake: FakePlus, client: Client) -> None:
+async def test_read_only_api_rejects_writes(fake: FakePlus, client: Client) -> None:
     fake.plus.write = False
     assert await client.refused("POST", SERVERS, {"server": "a"}) == (405, "MethodDisabled")
     assert await client.refused("DELETE", "/9/http/keyvals/kv") == (405, "MethodDisabled")
@@ -254,7 +254,7 @@ async def test_pairs_are_added_changed_and_removed(client: Client, tmp_path: Pat
     assert await client.refused("GET", "/9/http/keyvals/no") == (404, "KeyvalNotFound")
 
 
-async def test_pairs_expire_where_the_zone_has_a_timeout(fake: FakePlus, client: Client) -> None:
+async def test_pairs_expire_in_zone_with_timeout(fake: FakePlus, client: Client) -> None:
     zone = "/9/stream/keyvals/timed"
     assert (await client.ask("POST", zone, {"a": {"value": "1", "expire": 1000}}))[0] == 201
     held = fake.plus.keyvals["stream", "timed"]
@@ -265,7 +265,7 @@ async def test_pairs_expire_where_the_zone_has_a_timeout(fake: FakePlus, client:
     assert await client.refused("POST", "/9/http/keyvals/kv", body) == (400, "KeyvalFormatError")
 
 
-async def test_requests_fail_as_a_test_wants(fake: FakePlus, client: Client) -> None:
+async def test_configured_faults_affect_requests(fake: FakePlus, client: Client) -> None:
     path = "/http/upstreams/*/servers"
     fake.faults.append(Fault("POST", path, status=500, times=1))
     fake.faults.append(Fault("POST", path, cut=True, after=True))
@@ -280,7 +280,7 @@ async def test_requests_fail_as_a_test_wants(fake: FakePlus, client: Client) -> 
     assert fake.calls[0].body == body
 
 
-async def test_it_is_served_on_a_unix_socket_and_over_mutual_tls(
+async def test_fake_api_is_served_on_unix_socket_and_mutual_tls(
     fake: FakePlus, tmp_path: Path
 ) -> None:
     socket = tmp_path / "api.sock"

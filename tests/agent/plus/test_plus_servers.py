@@ -57,12 +57,12 @@ def test_diff_resets_foreign_server_parameters_to_defaults() -> None:
     assert difference.change == ((0, {"drain": False, "down": False}),)
 
 
-def test_a_backup_is_another_server_than_one_in_turn() -> None:
+def test_diff_replaces_server_when_backup_flag_differs() -> None:
     difference = server_diff.diff(shown(ONE, backup=True), server_diff.desired_servers((ONE,)))
     assert (len(difference.add), difference.remove) == (1, (0,))
 
 
-def test_addresses_of_a_name_come_and_go_with_it() -> None:
+def test_diff_leaves_addresses_of_hostname_to_nginx() -> None:
     upstream = Upstream("http", "u", zone="u")
     names = {"a.example": ["10.0.0.1", "10.0.0.2"]}
     upstream.add({"server": "a.example"}, names, 9)
@@ -118,7 +118,7 @@ def update(*given: struct_pb2.Struct, upstream: str = "u") -> command_pb2.NGINXP
     return command_pb2.NGINXPlusAction(update_http_upstream_servers=servers)
 
 
-async def test_an_action_sets_the_servers_of_an_upstream(fake: FakePlus, tmp_path: Path) -> None:
+async def test_action_sets_servers_of_upstream(fake: FakePlus, tmp_path: Path) -> None:
     socket = tmp_path / "api.sock"
     async with fake.serving(socket):
         done = await actions.act(socket, update(struct(server="10.0.0.1:80", weight=2)))
@@ -140,7 +140,7 @@ async def test_an_action_sets_the_servers_of_an_upstream(fake: FakePlus, tmp_pat
         ]
 
 
-async def test_an_action_shows_what_there_is(fake: FakePlus, tmp_path: Path) -> None:
+async def test_action_returns_servers_and_upstreams(fake: FakePlus, tmp_path: Path) -> None:
     socket = tmp_path / "api.sock"
     async with fake.serving(socket):
         await actions.act(socket, update(struct(server="10.0.0.1:80")))
@@ -162,7 +162,7 @@ async def test_an_action_shows_what_there_is(fake: FakePlus, tmp_path: Path) -> 
         (command_pb2.NGINXPlusAction(), "None is not supported by this agent"),
     ],
 )
-async def test_an_action_that_cannot_be_done_says_why(
+async def test_failed_action_reports_reason(
     fake: FakePlus, tmp_path: Path, action: command_pb2.NGINXPlusAction, error: str
 ) -> None:
     socket = tmp_path / "api.sock"
@@ -180,7 +180,7 @@ async def test_an_action_that_cannot_be_done_says_why(
         (Fault(status=503, code="Busy", text="later"), "503 Busy: later"),
     ],
 )
-async def test_an_api_that_answers_badly_is_an_error(
+async def test_failed_api_request_is_an_error(
     fake: FakePlus, tmp_path: Path, fault: Fault, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "API_TIMEOUT_SECONDS", 0.2)
@@ -190,7 +190,7 @@ async def test_an_api_that_answers_badly_is_an_error(
             await client.Api(tmp_path / "api.sock").get("nginx")
 
 
-async def test_an_api_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+async def test_unreachable_api_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(client.PlusError, match=r"none\.sock"):
         await client.Api(tmp_path / "none.sock").get("nginx")
     assert await metrics.samples(tmp_path / "none.sock") == []

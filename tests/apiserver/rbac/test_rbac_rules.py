@@ -77,7 +77,7 @@ def test_urls(urls: str, path: str, allowed: bool) -> None:
     assert not allows(granted, Attributes("post", path=path))
 
 
-def test_one_of_several_is_enough() -> None:
+def test_one_matching_rule_is_sufficient() -> None:
     rules = [rule("get", "pods"), rule("get", "services")]
     assert any_allows(rules, ask("get services"))
     assert not any_allows(rules, ask("get nodes"))

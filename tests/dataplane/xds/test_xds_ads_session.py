@@ -75,7 +75,7 @@ STEPS = st.one_of(worlds(), st.sampled_from(["hear", "say", "handle", "wait"]), 
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.one_of(worlds(), *[st.sampled_from(["hear", "say", "handle"])] * 5, STEPS)))
-def test_whatever_happens_the_client_ends_with_what_is_published(steps: list[object]) -> None:
+def test_client_has_published_resources_after_any_interleaving(steps: list[object]) -> None:
     session = Session()
     for step in steps:
         if isinstance(step, ResourceSet):
@@ -93,7 +93,7 @@ def test_whatever_happens_the_client_ends_with_what_is_published(steps: list[obj
     assert session.envoy.waits == 0
 
 
-def test_nothing_is_confirmed_before_endpoints_that_were_asked_for_late_are_accepted() -> None:
+def test_version_is_confirmed_only_after_late_endpoints_are_accepted() -> None:
     publication = SnapshotCache()
     publication.publish(
         ResourceSet([make_resource(CLUSTER, "a", "one"), make_resource(ENDPOINTS, "a", "two")])

@@ -73,7 +73,7 @@ def settled(chain: Chain) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEPS, max_size=60))
-def test_companions_end_with_what_is_described_and_refusals_are_known(steps: list[object]) -> None:
+def test_sidecars_apply_published_configs_and_report_rejections(steps: list[object]) -> None:
     chain = Accompanied()
     last = ResourceSet()
     for step in steps:
@@ -99,7 +99,7 @@ def test_companions_end_with_what_is_described_and_refusals_are_known(steps: lis
     }
 
 
-def test_envoy_hears_of_a_listener_once_the_companion_does_what_it_needs() -> None:
+def test_listener_is_sent_after_sidecar_applied_its_config() -> None:
     chain = Accompanied()
     chain.publish(ResourceSet([make_resource(LISTENER, "l", "r|one"), described("p", "one")]))
     while chain.relay.node is None:
@@ -127,7 +127,7 @@ def test_unused_sidecar_config_is_removed_after_listener_that_used_it() -> None:
     assert chain.does == {}
 
 
-def test_an_agent_without_companions_asks_for_none() -> None:
+def test_agent_without_sidecars_requests_no_sidecar_configs() -> None:
     chain = Chain()
     chain.publish(ResourceSet([make_resource(CLUSTER, "a", "one"), described("p", "one")]))
     settled(chain)
@@ -136,7 +136,7 @@ def test_an_agent_without_companions_asks_for_none() -> None:
     assert set(chain.envoy.has[CLUSTER]) == {"a"}
 
 
-def test_files_come_back_as_they_were() -> None:
+def test_sidecar_config_files_survive_round_trip() -> None:
     told = {"gatehouse/a.json": b"[1]", "secret": bytes(range(256))}
     resource = sidecar_configs.resource(
         "authenticator", "p1", told, origins=(Origin("HTTPRoute", "a", "b"),)
@@ -148,7 +148,7 @@ def test_files_come_back_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a//b", ".x", "a\0b"])
-def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
+def test_sidecar_config_path_outside_directory_is_rejected(path: str) -> None:
     with pytest.raises(ValueError, match="invalid file path"):
         sidecar_configs.files(sidecar_configs.resource("authenticator", "p", {path: b""}))
 

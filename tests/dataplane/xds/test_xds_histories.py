@@ -35,7 +35,7 @@ def test_envoy_has_published_resources_after_any_restarts(steps: list[object]) -
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(*[USUAL] * 6, worlds(), st.just("connect_relay")), max_size=80))
-def test_nothing_ever_leads_to_a_cluster_that_is_not_there(steps: list[object]) -> None:
+def test_routes_never_lead_to_missing_clusters(steps: list[object]) -> None:
     chain = run_steps(steps)
     while chain.relay.node is None:
         chain.envoy_to_relay()
@@ -108,5 +108,5 @@ def steps_of(history: str) -> list[object]:
 
 
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
-def test_histories_that_ended_wrong_once(history: str) -> None:
+def test_recorded_histories_end_consistently(history: str) -> None:
     assert_consistent(*run_to_end(steps_of(history)))

@@ -10,7 +10,7 @@ from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUT
 from gatehouse.dataplane.xds.subscription import UNKNOWN_VERSION
 
 
-def test_names_that_came_and_went_are_not_remembered() -> None:
+def test_removed_names_leave_no_state_in_relay() -> None:
     chain = settled(
         *(ResourceSet([make_resource(CLUSTER, f"c{n}", "one")]) for n in range(20)), ResourceSet()
     )
@@ -50,7 +50,7 @@ def test_relay_reports_unknown_version_before_envoy_accepts() -> None:
     assert asked(chain)[CLUSTER] == {"a": UNKNOWN_VERSION}
 
 
-def test_the_control_plane_is_answered_when_envoy_has_answered() -> None:
+def test_relay_acknowledges_after_envoy_acknowledged() -> None:
     chain = settled(ResourceSet([GOOD]))
     chain.publish(ResourceSet([make_resource(CLUSTER, "a", "two")]))
     chain.server_to_relay()
@@ -136,7 +136,7 @@ def test_envoy_keeps_resource_newer_than_disk_and_receives_later_changes(type_ur
     assert versions(chain.kept) == chain.envoy_versions()
 
 
-def test_a_first_word_in_pieces_takes_nothing_away_that_the_next_piece_has() -> None:
+def test_divided_first_response_removes_no_resources() -> None:
     many = ResourceSet([make_resource(CLUSTER, f"c{n}", "x" * 300_000) for n in range(8)])
     chain = settled(many)
     before = dict(chain.envoy.has[CLUSTER])

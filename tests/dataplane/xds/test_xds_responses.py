@@ -65,13 +65,13 @@ class Client:
         return {each.resource.name: each.reason for each in self.conversation.rejected_resources()}
 
 
-def test_a_first_request_without_names_asks_for_everything() -> None:
+def test_first_request_without_names_subscribes_to_wildcard() -> None:
     client = Client(A, B)
     client.ask(CLUSTER)
     assert client.hears() == (["a", "b"], [])
 
 
-def test_of_what_is_known_by_name_it_asks_for_nothing() -> None:
+def test_named_type_has_no_wildcard_subscription() -> None:
     client = Client(make_resource(ENDPOINTS, "a", "one"))
     client.ask(ENDPOINTS)
     assert client.hears() == ([], [])
@@ -79,7 +79,7 @@ def test_of_what_is_known_by_name_it_asks_for_nothing() -> None:
     assert client.hears() == (["a"], [])
 
 
-def test_an_asterisk_among_names_asks_for_everything() -> None:
+def test_wildcard_among_names_subscribes_to_all_resources() -> None:
     client = Client(make_resource(ENDPOINTS, "a", "one"), make_resource(ENDPOINTS, "b", "one"))
     client.ask(ENDPOINTS, "*", "b")
     assert sorted(client.hears()[0]) == ["a", "b"]
@@ -181,7 +181,7 @@ def test_reconnected_client_gets_only_differences() -> None:
     assert client.hears() == ([], ["gone"])
 
 
-def test_an_answer_to_another_response_than_the_last_says_nothing() -> None:
+def test_acknowledgement_of_unknown_nonce_is_ignored() -> None:
     client = Client(A)
     client.ask(CLUSTER)
     client.hears()
@@ -214,7 +214,7 @@ def test_pending_empty_response_is_replaced_by_published_resource() -> None:
     assert client.hears() == (["l"], [])
 
 
-def test_secrets_that_come_late_do_not_wait_for_their_clusters() -> None:
+def test_late_secrets_do_not_wait_for_their_clusters() -> None:
     client = Client(A)
     client.ask(CLUSTER)
     client.hears()
@@ -225,7 +225,7 @@ def test_secrets_that_come_late_do_not_wait_for_their_clusters() -> None:
     assert client.hears() == (["s"], [])
 
 
-def test_a_large_response_is_divided() -> None:
+def test_large_response_is_divided() -> None:
     many = [make_resource(CLUSTER, f"c{n}", "x" * (RESPONSE_BYTES // 2)) for n in range(7)]
     client = Client(*many)
     client.ask(CLUSTER)
@@ -345,7 +345,7 @@ def test_rejection_ends_when_previous_version_is_published_again() -> None:
     assert client.conversation.confirmed == ResourceSet([A]).version
 
 
-def test_a_refusal_without_names_is_narrowed_down_by_halves() -> None:
+def test_nack_without_names_is_narrowed_down_by_halves() -> None:
     client = Client(*(make_resource(CLUSTER, f"c{n}", "one") for n in range(1000)))
     client.ask(CLUSTER)
     asked = 0
@@ -362,7 +362,7 @@ def test_a_refusal_without_names_is_narrowed_down_by_halves() -> None:
     assert len(subscription.client_versions) == 998
 
 
-def test_a_relay_that_tells_reasons_has_applied_all_else() -> None:
+def test_nack_with_reasons_acknowledges_other_resources() -> None:
     client = Client(A, B)
     client.ask(CLUSTER)
     client.hears()
@@ -382,18 +382,18 @@ def test_a_relay_that_tells_reasons_has_applied_all_else() -> None:
         ("a: wrong", {}),
     ],
 )
-def test_only_what_stands_where_names_stand_is_blamed(
+def test_nack_message_is_parsed_into_reasons_by_name(
     message: str, expected: dict[str, str]
 ) -> None:
     assert reasons_in(message, ["a", "b"]) == expected
 
 
-def test_a_long_reason_is_shortened() -> None:
+def test_long_reason_is_truncated() -> None:
     (reason,) = reasons_in(f"Error adding/updating cluster(s) a: {'x' * 10_000}", ["a"]).values()
     assert len(reason) == MESSAGE_MAX
 
 
-def test_a_reason_never_quotes_a_secret() -> None:
+def test_reason_never_quotes_secret() -> None:
     client = Client(make_resource(SECRET, "s", "one"))
     client.ask(SECRET, "s")
     client.hears()
@@ -403,12 +403,12 @@ def test_a_reason_never_quotes_a_secret() -> None:
     }
 
 
-def test_a_refusal_with_reasons_reads_as_it_was_written() -> None:
+def test_nack_survives_round_trip_with_reasons() -> None:
     nack = Nack("a: one\nb: two", {"a": "one", "b": "two"})
     assert delta.nack_of(delta.status_of(nack)) == nack
 
 
-def test_a_response_is_what_the_library_would_write() -> None:
+def test_written_response_parses_with_protobuf_library() -> None:
     secret = make_resource(SECRET, "ü", "text")
     written = delta.write(Response(SECRET, "3", (secret,), ("x", "y")), "version")
     read = discovery_pb2.DeltaDiscoveryResponse.FromString(written)
@@ -419,7 +419,7 @@ def test_a_response_is_what_the_library_would_write() -> None:
     assert (resource.resource.type_url, resource.resource.value) == (SECRET, b"text")
 
 
-def test_a_client_says_what_it_is() -> None:
+def test_node_message_describes_client() -> None:
     node = base_pb2.Node(user_agent_name="envoy", client_features=["f"])
     node.user_agent_build_version.version.major_number = 1
     node.user_agent_build_version.version.minor_number = 40

@@ -58,7 +58,7 @@ class FakePlus:
     async def serving(
         self, unix: Path | None = None, tls: ssl.SSLContext | None = None, port: int = 0
     ) -> AsyncIterator[str]:
-        """Serve on a unix socket, or on a port of 127.0.0.1; gives the API's address."""
+        """Serve on a Unix socket, or on a port of 127.0.0.1. Yield the address of the API."""
         app = web.Application(client_max_size=1 << 30)
         app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True)

@@ -33,7 +33,7 @@ HASHED = [
 
 
 @pytest.mark.parametrize(("password", "hashed"), HASHED)
-def test_a_password_has_its_hash_and_no_other_has(password: str, hashed: str) -> None:
+def test_hash_matches_only_its_password(password: str, hashed: str) -> None:
     assert password_hashes.matches(hashed.encode(), password.encode())
     for other in (f"{password}x", password[:-1] + "\0", "SECRET", f"{password}\0"):
         assert not password_hashes.matches(hashed.encode(), other.encode())
@@ -71,7 +71,7 @@ def test_credentials_are_read(header: str, found: tuple[bytes, bytes] | None) ->
     assert basic_auth.credentials(header) == found
 
 
-async def test_a_process_asks_for_passwords(
+async def test_basic_authentication_is_served_by_process(
     authenticator: AuthenticatorProcess, tmp_path: Path
 ) -> None:
     configuration = authenticator.configuration()

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.process
 ADMINS = Rule((Claim("groups", ("admins",)),))
 
 
-async def test_a_user_logs_in_and_returns_to_what_was_asked_for(
+async def test_login_returns_user_to_requested_path(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(
@@ -107,7 +107,7 @@ async def test_rules_decide_who_may_go_on(
 
 @pytest.mark.parametrize("methods", [["client_secret_basic"], ["client_secret_post"]])
 @pytest.mark.parametrize("pkce", [True, False])
-async def test_ways_to_exchange_a_code(
+async def test_code_is_exchanged_with_each_client_authentication_method(
     authenticator: AuthenticatorProcess, provider: OidcProvider, methods: list[str], pkce: bool
 ) -> None:
     provider.methods = methods
@@ -116,7 +116,7 @@ async def test_ways_to_exchange_a_code(
     assert ("code_challenge" in provider.authorized[0]) is pkce
 
 
-async def test_a_code_works_once_and_where_its_login_began(
+async def test_code_is_valid_once_and_for_its_own_login(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider)
@@ -138,7 +138,7 @@ async def test_a_code_works_once_and_where_its_login_began(
     assert "wrong code" in authenticator.log
 
 
-async def test_a_login_with_another_secret_is_refused(
+async def test_login_with_wrong_client_secret_is_rejected(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     party = relying_party(provider)
@@ -148,7 +148,7 @@ async def test_a_login_with_another_secret_is_refused(
     assert "invalid_client" in authenticator.log
 
 
-async def test_a_provider_that_refuses(
+async def test_denial_by_provider_is_logged_and_returned(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider)
@@ -170,7 +170,7 @@ async def test_a_provider_that_refuses(
         ({"sub": None}, "sub"),
     ],
 )
-async def test_tokens_that_do_not_hold(
+async def test_invalid_id_token_is_rejected(
     authenticator: AuthenticatorProcess, provider: OidcProvider, forged: dict[str, Any], why: str
 ) -> None:
     await authenticator.serving(provider)
@@ -197,7 +197,7 @@ async def test_keys_are_rotated(
     assert (await authenticator.log_in(provider)).status == 403
 
 
-async def test_a_token_signed_with_the_secret_is_refused(
+async def test_token_signed_with_client_secret_is_rejected(
     authenticator: AuthenticatorProcess, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await authenticator.serving(provider)
@@ -213,7 +213,7 @@ async def test_a_token_signed_with_the_secret_is_refused(
     assert "signed with 'HS256'" in authenticator.log
 
 
-async def test_a_session_is_refreshed_once_for_many_requests(
+async def test_session_is_refreshed_once_for_concurrent_requests(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.lifetime = 1
@@ -232,7 +232,7 @@ async def test_a_session_is_refreshed_once_for_many_requests(
     assert authenticator.log == ""
 
 
-async def test_a_session_that_cannot_be_refreshed_is_over(
+async def test_session_ends_when_refresh_fails(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.lifetime, provider.refreshable = 1, False
@@ -242,7 +242,7 @@ async def test_a_session_that_cannot_be_refreshed_is_over(
     assert (await authenticator.ask("check")).status == 401
 
 
-async def test_a_refresh_for_another_user_is_none(
+async def test_refresh_for_another_user_is_rejected(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.lifetime = 1
@@ -254,9 +254,7 @@ async def test_a_refresh_for_another_user_is_none(
     assert "for another user" in authenticator.log
 
 
-async def test_a_session_ends_in_time(
-    authenticator: AuthenticatorProcess, provider: OidcProvider
-) -> None:
+async def test_session_expires(authenticator: AuthenticatorProcess, provider: OidcProvider) -> None:
     await authenticator.serving(provider, timeout=1.0)
     await authenticator.log_in(provider)
     assert (await authenticator.ask("check")).status == 200
@@ -265,7 +263,7 @@ async def test_a_session_ends_in_time(
 
 
 @pytest.mark.parametrize("hint", [True, False])
-async def test_a_logout_ends_the_session_here_and_there(
+async def test_logout_ends_local_and_provider_session(
     authenticator: AuthenticatorProcess, provider: OidcProvider, hint: bool
 ) -> None:
     await authenticator.serving(provider, after_logout="/bye", token_hint=hint)
@@ -280,7 +278,7 @@ async def test_a_logout_ends_the_session_here_and_there(
     assert (await authenticator.ask("check")).status == 401
 
 
-async def test_a_logout_while_the_provider_is_away_ends_the_session_here(
+async def test_logout_ends_local_session_while_provider_is_unavailable(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     provider.away = True
@@ -289,7 +287,7 @@ async def test_a_logout_while_the_provider_is_away_ends_the_session_here(
     assert gone.location == f"{ORIGIN}/bye"
 
 
-async def test_the_provider_ends_a_session(
+async def test_front_channel_logout_ends_session(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider)
@@ -330,7 +328,7 @@ async def test_unavailable_provider_blocks_logins_and_keeps_sessions(
     authenticator.cookies = kept
 
 
-async def test_a_provider_of_another_authority_or_name_is_not_asked(
+async def test_provider_with_wrong_issuer_or_ca_is_rejected(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     party = relying_party(provider, issuer="https://127.0.0.1:1")
@@ -344,7 +342,7 @@ async def test_a_provider_of_another_authority_or_name_is_not_asked(
     assert "filter shop/users: trust.pem: " in await authenticator.serve(other)
 
 
-async def test_sessions_survive_the_process(tmp_path: Path, provider: OidcProvider) -> None:
+async def test_sessions_survive_restart(tmp_path: Path, provider: OidcProvider) -> None:
     async with running(tmp_path) as authenticator:
         await authenticator.serving(provider)
         begun = await authenticator.ask("login")
@@ -379,7 +377,7 @@ async def test_sessions_of_others_do_not_open(
     assert (await authenticator.ask("check", name="r3")).status == 401
 
 
-async def test_a_session_that_no_cookies_hold_is_refused(
+async def test_session_too_large_for_cookies_is_rejected(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider, told=("groups",))
@@ -392,7 +390,7 @@ async def test_a_session_that_no_cookies_hold_is_refused(
     assert "too long for cookies" in authenticator.log
 
 
-async def test_parties_linger_and_the_last_one_takes_the_process_with_it(
+async def test_process_exits_after_linger_time_of_last_party(
     tmp_path: Path, provider: OidcProvider
 ) -> None:
     async with running(tmp_path, 0.5) as authenticator:
@@ -431,7 +429,7 @@ async def test_unknown_parties_and_actions(
         (b"Cookie: a=b\r\nCookie: SESSION=%s", 200),
     ],
 )
-async def test_odd_requests_are_answered_without_a_word(
+async def test_malformed_requests_are_answered_without_log_entry(
     authenticator: AuthenticatorProcess, provider: OidcProvider, line: bytes, status: int
 ) -> None:
     await authenticator.serving(provider)
@@ -462,7 +460,7 @@ async def test_unreachable_and_untrusted_providers_are_logged(
     assert "the certificate is not trusted: " in another
 
 
-async def test_a_certificate_that_was_taken_back_is_not_trusted(
+async def test_revoked_certificate_is_not_trusted(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     configurations = [
@@ -504,7 +502,7 @@ async def test_ext_authz_response_sets_headers_and_lists_headers_to_remove(
     assert (await authenticator.ask("admit", name="q")).status == 503
 
 
-async def test_envoy_is_given_refreshed_sessions_and_refusals(
+async def test_ext_authz_returns_refreshed_sessions_and_denials(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider, rules=(ADMINS,))

@@ -29,7 +29,7 @@ def party(**fields: Any) -> Party:
 SESSION = Session("alice", 1.0, 2.0, 3.0, {"groups": ["a"]}, "sid", "refresh", "token")
 
 
-def test_a_session_opens_for_its_party_alone() -> None:
+def test_session_is_valid_for_its_relying_party_only() -> None:
     text = SessionCodec(party(), SECRET).encode_session(SESSION)
     assert SessionCodec(party(name="q"), SECRET).session(text) == SESSION
     assert SessionCodec(party(), b"another").session(text) is None
@@ -43,7 +43,7 @@ def test_a_session_opens_for_its_party_alone() -> None:
         assert SessionCodec(party(**other), SECRET).session(text) is None
 
 
-def test_a_login_is_no_session_and_belongs_to_its_state() -> None:
+def test_login_cookie_is_no_session_and_is_bound_to_its_state() -> None:
     keeper, login = SessionCodec(party(), SECRET), Login("n", "v", "/", 1.0)
     text = keeper.encode_login("state", login)
     assert keeper.login("state", text) == login
@@ -66,7 +66,7 @@ def test_whatever_is_changed_does_not_open() -> None:
 
 
 @given(st.text(st.characters(codec="ascii", categories=("L", "N")), max_size=20_000))
-def test_cookies_hold_what_they_are_given_or_say_that_they_cannot(text: str) -> None:
+def test_cookies_round_trip_any_text_or_reject_it_as_too_long(text: str) -> None:
     try:
         parts = cookies.split("S", text)
     except cookies.TooLongError:
@@ -94,12 +94,12 @@ def test_cookies_hold_what_they_are_given_or_say_that_they_cannot(text: str) -> 
         "S=2; S_1=",
     ],
 )
-def test_parts_that_are_missing_make_no_session(header: str) -> None:
+def test_session_with_missing_cookie_is_invalid(header: str) -> None:
     keeper = SessionCodec(party(), SECRET)
     assert keeper.session(cookies.joined("S", cookies.parse(header))) is None
 
 
-def test_a_longer_session_leaves_nothing_to_a_shorter_one() -> None:
+def test_shorter_session_replaces_longer_one_completely() -> None:
     result = dict(cookies.split("S", "a" * 5000)) | dict(cookies.split("S", "b"))
     assert cookies.joined("S", result) == "b"
 
@@ -116,7 +116,7 @@ def test_a_longer_session_leaves_nothing_to_a_shorter_one() -> None:
         ("a=caf\udce9; b=é; S=1", "a=caf; b=é"),
     ],
 )
-def test_backends_get_the_other_cookies(header: str, left: str) -> None:
+def test_backends_receive_other_cookies(header: str, left: str) -> None:
     assert cookies.without_session(header, "S") == left
 
 

@@ -23,7 +23,7 @@ def test_failure_is_logged_at_once_then_once_a_minute_with_count() -> None:
     ]
 
 
-def test_reasons_that_never_end_are_forgotten() -> None:
+def test_failure_log_limits_number_of_messages() -> None:
     said: list[str] = []
     failures = FailureLog(said.append, lambda: 0.0)
     for number in range(3 * MAX_MESSAGES):

@@ -140,7 +140,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield result
 
 
-async def test_a_token_is_its_accounts(world: World) -> None:
+async def test_token_maps_to_its_service_account(world: World) -> None:
     await account(world.server, world.client, "robot", [])
     token = await world.token("robot")
     known = await world.whoami(token)
@@ -160,7 +160,7 @@ async def test_a_token_is_its_accounts(world: World) -> None:
     assert not [name for name in asked.headers if name.lower().startswith("impersonate")]
 
 
-async def test_an_answer_is_kept_no_longer_than_its_token_holds(world: World) -> None:
+async def test_cached_review_expires_with_token(world: World) -> None:
     await account(world.server, world.client, "robot", [])
     token = await world.token("robot", 600)
     ends = jwt.decode(token, options={"verify_signature": False})["exp"]
@@ -170,7 +170,7 @@ async def test_an_answer_is_kept_no_longer_than_its_token_holds(world: World) ->
     assert len(world.upstream.asked) == 1
 
 
-async def test_tokens_that_are_nobodys(world: World) -> None:
+async def test_unknown_tokens_are_denied(world: World) -> None:
     await account(world.server, world.client, "robot", [])
     token = await world.token("robot")
     head, payload, signature = token.split(".")
@@ -195,7 +195,7 @@ async def test_deleted_service_account_is_denied_after_cache_ttl(
     assert (await world.reviewer.token(token, good=0)).status == 401
 
 
-async def test_a_gateway_without_rights_is_not_taken_for_bad_tokens(world: World) -> None:
+async def test_missing_gateway_permission_is_reported_as_unavailable(world: World) -> None:
     async with (
         world.server.raw() as http,
         http.delete(f"{RBAC}/clusterrolebindings/gateway") as response,
@@ -241,7 +241,7 @@ async def test_impersonation_verdicts_match_kube_apiserver(world: World) -> None
         assert not [each for each in request.headers if each.lower().startswith("impersonate")]
 
 
-async def test_a_refusal_says_what_the_cluster_would(world: World) -> None:
+async def test_denial_message_equals_that_of_kube_apiserver(world: World) -> None:
     await account(world.server, world.client, "bob", CLIENTS["bob"])
     token = await world.token("bob")
     client = await world.whoami(token)
@@ -262,7 +262,7 @@ async def test_a_refusal_says_what_the_cluster_would(world: World) -> None:
             assert (await world.reviewer.impersonation(client, wanted)).text == message
 
 
-async def test_a_permission_is_kept_for_each_client_and_thing(world: World) -> None:
+async def test_permission_is_cached_per_client_and_resource(world: World) -> None:
     await account(world.server, world.client, "bob", CLIENTS["bob"])
     client = {"username": f"system:serviceaccount:{NAMESPACE}:bob"}
     wanted = {"username": "bob", "groups": ["dev", "ops"]}
@@ -285,7 +285,7 @@ async def test_denied_user_costs_one_review(world: World) -> None:
     assert len(world.upstream.asked) == 1
 
 
-async def test_a_permission_that_is_given_is_seen_once_the_refusal_is_forgotten(
+async def test_new_permission_applies_after_cached_denial_expires(
     world: World,
 ) -> None:
     await account(world.server, world.client, "late", [])

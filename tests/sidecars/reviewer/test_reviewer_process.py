@@ -48,7 +48,7 @@ async def of_alices(request: web.BaseRequest) -> web.StreamResponse:
     return review(ALICE if good else {"user": {}, "error": "invalid bearer token"})
 
 
-async def test_an_answer_is_kept(reviewer: ReviewerProcess, upstream: Upstream) -> None:
+async def test_review_is_cached(reviewer: ReviewerProcess, upstream: Upstream) -> None:
     upstream.fault = of_alices
     first = await reviewer.token("good")
     assert (first.status, first.headers["x-user"], first.headers["x-groups"]) == (
@@ -118,7 +118,9 @@ async def test_socket_is_accessible_to_owner_only(reviewer: ReviewerProcess) -> 
     assert stat.S_IMODE(reviewer.socket.stat().st_mode) == 0o600
 
 
-async def test_groups_by_the_thousand(reviewer: ReviewerProcess, upstream: Upstream) -> None:
+async def test_user_with_thousands_of_groups_is_returned(
+    reviewer: ReviewerProcess, upstream: Upstream
+) -> None:
     groups = [f"team {number} äöü" for number in range(3000)]
     status = {"authenticated": True, "user": {"username": "a", "groups": groups}}
     upstream.fault = saying(lambda: review(status))
@@ -183,7 +185,9 @@ async def test_failed_review_is_retried_once_and_not_cached(
     assert metrics["gatehouse_reviewer_retries_total"] == len(FAULTS)
 
 
-async def test_one_failure_is_not_noticed(reviewer: ReviewerProcess, upstream: Upstream) -> None:
+async def test_single_failure_is_retried_transparently(
+    reviewer: ReviewerProcess, upstream: Upstream
+) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         if len(upstream.asked) > 1:
             return await of_alices(request)
@@ -203,7 +207,7 @@ async def test_one_failure_is_not_noticed(reviewer: ReviewerProcess, upstream: U
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
-async def test_a_gateway_that_is_not_let_in_asks_once(
+async def test_denied_token_review_is_not_retried(
     reviewer: ReviewerProcess, upstream: Upstream, status: int
 ) -> None:
     upstream.fault = saying(lambda: web.Response(status=status, text="go away"))
@@ -212,7 +216,7 @@ async def test_a_gateway_that_is_not_let_in_asks_once(
     assert len(upstream.asked) == 1
 
 
-async def test_a_cluster_that_does_not_answer(
+async def test_review_of_silent_cluster_times_out(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     async def fault(_: web.BaseRequest) -> web.StreamResponse | None:
@@ -226,7 +230,9 @@ async def test_a_cluster_that_does_not_answer(
     assert 4 <= time.monotonic() - begun < 10
 
 
-async def test_an_envoy_that_is_away(reviewer: ReviewerProcess, upstream: Upstream) -> None:
+async def test_cached_reviews_are_served_while_envoy_is_unavailable(
+    reviewer: ReviewerProcess, upstream: Upstream
+) -> None:
     upstream.fault = of_alices
     assert (await reviewer.token("good")).status == 200
     await upstream.stop()
@@ -240,7 +246,7 @@ async def test_an_envoy_that_is_away(reviewer: ReviewerProcess, upstream: Upstre
     assert (await reviewer.token("good-too")).status == 200
 
 
-async def test_one_failed_permission_is_no_answer(
+async def test_one_failed_review_fails_impersonation(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
@@ -272,7 +278,7 @@ async def test_tokens_never_appear_in_log_or_response(
 # How much
 
 
-async def test_a_cluster_is_asked_little_at_a_time_and_no_other_one_waits(
+async def test_reviews_per_cluster_are_limited_and_block_no_other_cluster(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     release = asyncio.Event()
@@ -398,7 +404,7 @@ class Load:
                 await asyncio.sleep(0.01)
 
 
-async def test_another_takes_over_and_no_question_is_lost(
+async def test_successor_takes_over_without_failed_requests(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     upstream.fault = of_alices
@@ -437,7 +443,7 @@ async def test_pending_reviews_are_answered_before_exit(
     assert not reviewer.socket.exists()
 
 
-async def test_one_that_is_killed_is_replaced_under_load(
+async def test_killed_reviewer_is_replaced_under_load(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
     upstream.fault = of_alices
@@ -456,7 +462,7 @@ async def test_one_that_is_killed_is_replaced_under_load(
     assert {each.status for each in load.answers} == {200}
 
 
-async def test_it_ends_a_while_after_nothing_needs_it(tmp_path: Path) -> None:
+async def test_process_exits_after_linger_time(tmp_path: Path) -> None:
     async with running(tmp_path, linger=0.3) as reviewer:
         await reviewer.serving()
         assert reviewer.socket.exists()
@@ -469,7 +475,7 @@ async def test_it_ends_a_while_after_nothing_needs_it(tmp_path: Path) -> None:
         assert not reviewer.socket.exists()
 
 
-async def test_one_that_cannot_listen_says_so(tmp_path: Path) -> None:
+async def test_failure_to_listen_is_reported(tmp_path: Path) -> None:
     async with running(tmp_path) as reviewer:
         (tmp_path / config.REVIEWER).mkdir()
         said = await reviewer.serve(tmp_path)

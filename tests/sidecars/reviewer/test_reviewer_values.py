@@ -34,7 +34,7 @@ USERS = st.builds(
 
 
 @given(USERS)
-def test_a_user_is_read_as_it_was_written(user: User) -> None:
+def test_user_headers_survive_round_trip(user: User) -> None:
     headers = dict(user_headers.to_headers(user))
     assert all(value.isascii() and value.isprintable() for value in headers.values())
     assert user_headers.user(headers, "x-") == user
@@ -60,25 +60,25 @@ def test_a_user_is_read_as_it_was_written(user: User) -> None:
         ({"x-user": "a", "x-extra": "k=v,"}, "x-extra: '' must be key=value"),
     ],
 )
-def test_users_that_cannot_be_read(headers: dict[str, str], said: str) -> None:
+def test_malformed_user_headers_are_rejected(headers: dict[str, str], said: str) -> None:
     with pytest.raises(MalformedHeaderError) as result:
         user_headers.user(headers, "x-")
     assert str(result.value) == said
 
 
-def test_a_key_may_come_more_than_once() -> None:
+def test_extra_header_may_repeat_key() -> None:
     user = user_headers.user({"x-user": "a", "x-extra": "k=1,l=,k=2"}, "x-")
     assert user.extra == (("k", ("1", "2")), ("l", ("",)))
 
 
 @pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "1e9", "1_0", "1s", "٣", "1" * 10])
-def test_durations_that_cannot_be_read(text: str) -> None:
+def test_malformed_durations_are_rejected(text: str) -> None:
     with pytest.raises(MalformedHeaderError, match="x-good-for"):
         user_headers.parse_seconds({"x-good-for": text}, "x-good-for")
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a b", "a\n", "a/b", "a" * 254])
-def test_clusters_that_cannot_be_named(name: str) -> None:
+def test_invalid_cluster_names_are_rejected(name: str) -> None:
     with pytest.raises(MalformedHeaderError, match="x-cluster"):
         user_headers.cluster({"x-cluster": name})
 
@@ -122,12 +122,12 @@ def _jwt(payload: bytes) -> str:
         ("secret", math.inf),
     ],
 )
-def test_when_a_token_expires(token: str, ends: float) -> None:
+def test_token_expiry_is_read_from_claims(token: str, ends: float) -> None:
     assert tokens.expiry(token) == ends
 
 
 @given(st.text())
-def test_whatever_a_token_is_it_can_be_looked_at(text: str) -> None:
+def test_malformed_token_has_no_expiry(text: str) -> None:
     assert tokens.expiry(f"a.{text}.b") == math.inf
 
 
@@ -154,7 +154,7 @@ def test_impersonated_name_requires_permission(name: str, permission: Permission
     assert impersonation.permissions(User(name)) == [permission]
 
 
-def test_everything_that_is_wanted_is_needed_once() -> None:
+def test_impersonation_requires_each_permission_once() -> None:
     user = User("bob", "7", ("a", "b", "a"), (("Scopes", ("x", "y")), ("scopes", ("x",))))
     beyond = "authentication.k8s.io"
     assert impersonation.permissions(user) == [
@@ -173,7 +173,7 @@ def test_too_much_is_not_asked_about() -> None:
         impersonation.permissions(User("bob", groups=groups))
 
 
-def test_a_question_is_about_the_client_and_never_as_the_client() -> None:
+def test_access_review_is_about_client_and_not_impersonated() -> None:
     client = User("al", "1", ("dev",), (("scopes", ("x", "y")),))
     needed = Permission("userextras", "v", "authentication.k8s.io", subresource="k")
     assert msgspec.json.decode(reviews.of_permission(client, needed)) == {
@@ -200,7 +200,7 @@ def _token_review(status: Any) -> bytes:
     return msgspec.json.encode({"kind": "TokenReview", "status": status})
 
 
-def test_a_token_is_its_users_or_nobodys() -> None:
+def test_token_review_returns_user_or_denial() -> None:
     user = {"username": "a", "groups": ["g", ""], "extra": {"k": ["v"]}}
     result = reviews.token_verdict(_token_review({"authenticated": True, "user": user}), 5.0)
     headers = (("x-user", "a"), ("x-groups", "g"), ("x-extra", "k=v"))
@@ -240,14 +240,14 @@ def test_malformed_review_is_rejected(body: bytes) -> None:
         ({"allowed": True, "denied": True}, False),
     ],
 )
-def test_access_is_granted_where_it_is_allowed_and_not_denied(
+def test_access_is_granted_when_allowed_and_not_denied(
     status: dict[str, Any], granted: bool
 ) -> None:
     body = msgspec.json.encode({"kind": "SubjectAccessReview", "status": status})
     assert reviews.access_verdict(body).granted is granted
 
 
-def test_access_that_is_not_spoken_of_is_no_answer() -> None:
+def test_access_review_without_verdict_is_invalid() -> None:
     for status in ({}, {"allowed": None}, {"evaluationError": "x"}):
         body = msgspec.json.encode({"kind": "SubjectAccessReview", "status": status})
         with pytest.raises(InvalidReviewError):
@@ -265,7 +265,7 @@ KEEP = CacheTTLs(10.0, 1.0)
 YES, NO = Verdict(True), Verdict(False)
 
 
-def test_an_answer_is_good_for_as_long_as_who_asks_says() -> None:
+def test_cached_answer_is_valid_for_ttl_of_request() -> None:
     clock = Clock()
     memory = TTLCache(clock=clock, wall=clock)
     memory.put(b"yes", YES, clock.now, KEEP)
@@ -279,7 +279,7 @@ def test_an_answer_is_good_for_as_long_as_who_asks_says() -> None:
     assert memory.get(b"no", KEEP) is None
 
 
-def test_no_answer_is_good_after_its_token_expired() -> None:
+def test_cached_answer_is_invalid_after_token_expiry() -> None:
     clock = Clock()
     memory = TTLCache(clock=clock, wall=clock)
     memory.put(b"k", Verdict(True, ends=1004.0), clock.now, KEEP)
@@ -310,7 +310,7 @@ def test_cache_evicts_least_recently_used_entry() -> None:
     ]  # fmt: skip
 
 
-def test_a_few_large_answers_do_not_add_up() -> None:
+def test_cache_limits_total_size_of_entries() -> None:
     clock = Clock()
     memory = TTLCache(characters=10_000, clock=clock, wall=clock)
     for number in range(50):
@@ -322,7 +322,7 @@ def test_a_few_large_answers_do_not_add_up() -> None:
     assert len(memory) == 3
 
 
-async def test_turns_are_taken_cluster_by_cluster() -> None:
+async def test_limiter_queues_and_rejects_reviews_per_cluster() -> None:
     turns = ClusterLimiter(concurrent=2, waiting=1, seconds=0.1)
     release = asyncio.Event()
 

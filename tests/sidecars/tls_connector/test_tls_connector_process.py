@@ -37,7 +37,7 @@ async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_bytes_go_both_ways_under_the_name_of_the_handshake(
+async def test_data_is_relayed_both_ways_with_sni(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     endpoint = endpoints(echo, x509.DNSName("x.example"), x509.DNSName("real.example"))
@@ -47,7 +47,7 @@ async def test_bytes_go_both_ways_under_the_name_of_the_handshake(
     assert connector.log == ""
 
 
-async def test_an_endpoint_with_another_name_gets_nothing_and_the_log_says_why_once(
+async def test_endpoint_with_wrong_name_gets_no_data_and_is_logged_once(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     received: list[bytes] = []
@@ -66,7 +66,7 @@ async def test_an_endpoint_with_another_name_gets_nothing_and_the_log_says_why_o
     )
 
 
-async def test_an_endpoint_of_another_authority_is_not_trusted(
+async def test_endpoint_of_unknown_ca_is_not_trusted(
     connector: ConnectorProcess, endpoints: Make, authority: Authority, tmp_path: Path
 ) -> None:
     endpoint = endpoints(issuer=Authority(tmp_path, "other"))
@@ -85,7 +85,7 @@ async def test_refused_connection_is_logged(
     assert f"127.0.0.1:{port}: connection refused" in connector.log
 
 
-async def test_an_endpoint_that_speaks_no_tls(
+async def test_endpoint_without_tls_is_logged(
     connector: ConnectorProcess, authority: Authority
 ) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,7 +99,7 @@ async def test_an_endpoint_that_speaks_no_tls(
     server.close()
 
 
-async def test_new_authorities_are_followed_at_the_next_connection(
+async def test_new_ca_applies_to_next_connection(
     connector: ConnectorProcess, endpoints: Make, authority: Authority, tmp_path: Path
 ) -> None:
     endpoint = endpoints()
@@ -111,7 +111,7 @@ async def test_new_authorities_are_followed_at_the_next_connection(
     assert await connector.exchange() == b"hello"
 
 
-async def test_the_certificate_of_the_gateway_is_shown(
+async def test_client_certificate_of_gateway_is_presented(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     context = authority.server("strict", x509.DNSName("real.example"))
@@ -130,7 +130,7 @@ async def test_the_certificate_of_the_gateway_is_shown(
 
 
 @pytest.mark.parametrize("offered", ["", "h2"])
-async def test_only_the_protocol_asked_for_is_offered(
+async def test_configured_alpn_protocol_is_offered(
     connector: ConnectorProcess, endpoints: Make, authority: Authority, offered: str
 ) -> None:
     context = authority.server("http2", x509.DNSName("real.example"))
@@ -164,7 +164,7 @@ async def test_large_bodies_arrive_whole(
     assert response[32:] == body
 
 
-async def test_an_answer_may_come_after_the_end_of_the_request(
+async def test_response_may_follow_end_of_request(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     ended, answer = threading.Event(), threading.Event()
@@ -186,7 +186,7 @@ async def test_an_answer_may_come_after_the_end_of_the_request(
     writer.close()
 
 
-async def test_a_request_may_go_on_after_the_end_of_the_answer(
+async def test_request_may_continue_after_end_of_response(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     received: list[bytes] = []
@@ -213,7 +213,7 @@ async def test_a_request_may_go_on_after_the_end_of_the_answer(
     writer.close()
 
 
-async def test_a_connection_that_nginx_leaves_is_ended_with_notice(
+async def test_connection_closed_by_nginx_ends_with_close_notify(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     endpoint = endpoints()
@@ -300,7 +300,7 @@ async def test_many_connections_at_once(
     assert connector.log == ""
 
 
-async def test_a_description_that_cannot_be_followed_changes_nothing(
+async def test_invalid_configuration_changes_nothing(
     connector: ConnectorProcess, endpoints: Make, authority: Authority, tmp_path: Path
 ) -> None:
     endpoint = endpoints()
@@ -315,7 +315,7 @@ async def test_a_description_that_cannot_be_followed_changes_nothing(
     assert await connector.exchange() == b"hello"
 
 
-async def test_sockets_linger_and_the_last_one_takes_the_process_with_it(
+async def test_process_exits_after_linger_time_of_last_socket(
     hasty: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     connector = hasty
@@ -337,7 +337,7 @@ async def test_sockets_linger_and_the_last_one_takes_the_process_with_it(
     assert list(connector.directory.iterdir()) == []
 
 
-async def test_a_socket_that_is_asked_for_again_stays(
+async def test_socket_configured_again_stays_open(
     hasty: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     connector = hasty
@@ -351,7 +351,7 @@ async def test_a_socket_that_is_asked_for_again_stays(
     assert await connector.exchange() == b"hello"
 
 
-async def test_a_connection_is_finished_before_a_requested_end(
+async def test_open_connection_is_finished_before_exit(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     await connector.listen(connector_to(endpoints(), authority))
@@ -368,7 +368,7 @@ async def test_a_connection_is_finished_before_a_requested_end(
     assert await asyncio.to_thread(connector.process.wait, 20) == 0
 
 
-async def test_an_endpoint_that_says_nothing_is_given_up(
+async def test_silent_endpoint_times_out(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "CONNECT_SECONDS", 0.1)
@@ -385,7 +385,7 @@ async def test_an_endpoint_that_says_nothing_is_given_up(
     assert listening.idle.is_set()
 
 
-async def test_a_connection_is_cut_that_nginx_left_and_the_endpoint_does_not_take_from(
+async def test_connection_is_aborted_when_nginx_left_and_endpoint_is_stuck(
     tmp_path: Path, endpoints: Make, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening_module, "POLL_SECONDS", 0.1)

@@ -75,7 +75,7 @@ class Handshake:
         self._received.write(self.wire.taken())
 
 
-async def test_nothing_is_heard_of_an_endpoint_of_another_name(tmp_path: Path) -> None:
+async def test_data_from_endpoint_with_wrong_name_is_dropped(tmp_path: Path) -> None:
     shake = Handshake(tmp_path, "other.example")
     shake.turn()
     # At once, before the event loop can close the connection.
@@ -87,7 +87,7 @@ async def test_nothing_is_heard_of_an_endpoint_of_another_name(tmp_path: Path) -
         await shake.far.proven
 
 
-async def test_an_endpoint_of_the_right_name_may_speak_first(tmp_path: Path) -> None:
+async def test_endpoint_with_right_name_may_send_first(tmp_path: Path) -> None:
     shake = Handshake(tmp_path, "real.example")
     shake.turn()
     shake.endpoint.do_handshake()

@@ -78,7 +78,7 @@ def test_names(tmp_path: Path, presented: str, kind: Any, wanted: str, good: boo
     assert san_match.matches_any_san(having(tmp_path, name), [Name(kind, wanted)]) is good
 
 
-def test_one_of_several_is_enough(tmp_path: Path) -> None:
+def test_one_matching_san_is_sufficient(tmp_path: Path) -> None:
     certificate = having(
         tmp_path, x509.DNSName("a.example"), x509.UniformResourceIdentifier("spiffe://a")
     )
@@ -88,7 +88,7 @@ def test_one_of_several_is_enough(tmp_path: Path) -> None:
     )
 
 
-def test_the_common_name_is_no_name(tmp_path: Path) -> None:
+def test_common_name_is_ignored(tmp_path: Path) -> None:
     certificate = having(tmp_path)
     assert certificate["subject"] == ((("commonName", "common.example"),),)
     assert not san_match.matches_any_san(certificate, [Name(DNS, "common.example")])

@@ -178,7 +178,7 @@ def test_a_state_directory_has_one_holder_and_keeps_its_addresses(tmp_path: Path
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:x", "host:70000"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_invalid_address_is_rejected(address: str) -> None:
     with pytest.raises(StateError, match="host:port"):
         split_address(address)
 

@@ -29,7 +29,7 @@ def test_where_connections_may_have_all_ports_the_kernel_chooses(
     assert free_ports.is_free("127.0.0.1", free_ports.free_port())
 
 
-def test_a_port_that_somebody_listens_on_is_not_free() -> None:
+def test_port_with_a_listener_is_not_free() -> None:
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()

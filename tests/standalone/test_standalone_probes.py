@@ -167,7 +167,7 @@ async def test_probe_of_another_kind_is_ignored(tmp_path: Path, probe: str) -> N
     assert not left.exists()
 
 
-async def test_one_that_lives_no_more_is_started_again_less_and_less_often(
+async def test_pauses_grow_between_restarts_of_a_process_that_ends(
     tmp_path: Path, server: Server
 ) -> None:
     pod = Pod(tmp_path, SLEEP, livenessProbe=server.probe)

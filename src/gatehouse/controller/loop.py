@@ -82,7 +82,7 @@ class Loop:
         self._unfetched: set[Key] = set()
         """URLs of the first pass that are not fetched yet."""
         self._stale = True
-        """Whether an input of the compilation changed since the last pass."""
+        """True if an input of the compilation changed since the last pass."""
         self._last = CompileResult()
         self._changed_gateways: set[Key] = set()
         """Gateways with a new configuration, report or provisioning result."""

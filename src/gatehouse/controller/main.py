@@ -65,7 +65,7 @@ class Controller:
         self._copies = options.copies
         self.leadership = Leadership(client, options.lease)
         self.serving = False
-        """Whether the agent channel accepts connections."""
+        """True if the agent channel accepts connections."""
         self._owned_objects = OwnedObjects()
         self.informers = Informers(
             client, self._on_changes, lambda versions: self.loop.on_crd_versions(versions)

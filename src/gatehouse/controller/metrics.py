@@ -16,7 +16,7 @@ class Metric(msgspec.Struct, frozen=True):
     value: float
     help: str
     total: bool = False
-    """Whether it is a counter; otherwise it is a gauge."""
+    """True if it is a counter; otherwise it is a gauge."""
     labels: tuple[str, ...] = ()
     """Label names. If not empty, :attr:`values` applies instead of :attr:`value`."""
     values: Mapping[tuple[str, ...], float] = {}

@@ -51,11 +51,11 @@ class Options(msgspec.Struct, frozen=True):
     client_secret: str = ""
     """Secret with the agents' client certificate, in the namespace of each Gateway; or empty."""
     bind: Literal["load-balancer", "any"] = "any"
-    """Whether data planes listen only on the address of their Service or on all addresses."""
+    """Addresses on which data planes listen: only that of their Service, or all."""
     snippets: bool = False
-    """Whether snippets of proxy configuration are allowed."""
+    """True if snippets of proxy configuration are allowed."""
     workload_overrides: bool = False
-    """Whether parameters of Gateways may set every field of ``spec.kubernetes``."""
+    """True if parameters of Gateways may set every field of ``spec.kubernetes``."""
     limit_counter: str = ""
     """``host:port`` of the rate limit service (Envoy's protocol) that data planes connect to;
     empty for none."""

@@ -27,9 +27,9 @@ class UsageOptions(
     proxy: str = ""
     """``host:port`` of an HTTP proxy for reports; empty for none."""
     skip_verify: bool = False
-    """Whether the endpoint's certificate is not verified."""
+    """True if the endpoint's certificate is not verified."""
     enforce_initial_report: bool = True
-    """Whether NGINX serves traffic only after a first successful report."""
+    """True if NGINX serves traffic only after a first successful report."""
 
 
 def parse(text: str) -> UsageOptions:

@@ -15,9 +15,9 @@ class ProvisioningError(msgspec.Struct, frozen=True):
 
     message: str
     quota_exceeded: bool = False
-    """Whether a quota is exceeded."""
+    """True if a quota is exceeded."""
     degraded: bool = False
-    """Whether only the number of Pods is too low; the existing ones may serve."""
+    """True if only the number of Pods is too low; the existing ones may serve."""
 
 
 class ProgrammedState(msgspec.Struct, frozen=True):

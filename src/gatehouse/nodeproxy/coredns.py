@@ -30,7 +30,7 @@ def zone(addresses: Sequence[Address], domain: str = "cluster.local") -> str:
     )
     return (
         f"$ORIGIN {_origin(domain)}\n"
-        f"@ {TTL} IN SOA local. nobody.invalid. {SERIAL} {_UNUSED} {_UNUSED} {_UNUSED} {TTL}\n"
+        f"@ {TTL} IN SOA local. hostmaster.invalid. {SERIAL} {_UNUSED} {_UNUSED} {_UNUSED} {TTL}\n"
         f"@ {TTL} IN NS local.\n"
         f"{records}"
     )

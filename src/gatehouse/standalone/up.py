@@ -39,7 +39,7 @@ class Options(msgspec.Struct, frozen=True):
     nginx: str = ""
     snippets: bool = False
     workload_overrides: bool = False
-    """Whether parameters of Gateways may set every field of ``spec.kubernetes``."""
+    """True if parameters of Gateways may set every field of ``spec.kubernetes``."""
     storage: str = ""
     """Storage of the API server; empty for SQLite in the state directory."""
     encryption_keys: Path | None = None

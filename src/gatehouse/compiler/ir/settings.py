@@ -172,7 +172,7 @@ class Compression(Sourced, frozen=True):
     disabled: tuple[str, ...] = ()
     """Patterns of user agents whose responses are not compressed."""
     proxied: tuple[str, ...] = ()
-    """Which proxied requests are compressed: parameters of NGINX's ``gzip_proxied``."""
+    """Proxied requests that are compressed: parameters of NGINX's ``gzip_proxied``."""
 
 
 class DataPlaneSettings(Sourced, frozen=True):

@@ -66,7 +66,7 @@ class ReconcileError(Exception):
     ) -> None:
         super().__init__("; ".join(errors))
         self.exhausted = exhausted
-        """Whether a quota is one of the causes."""
+        """True if a quota is one of the causes."""
         self.retry_after = retry_after
         """Minimum delay in seconds requested by the API server; None if it requested none."""
 

@@ -11,4 +11,4 @@ class Capabilities(msgspec.Struct, frozen=True):
     system_trust: str = "/etc/ssl/certs/ca-certificates.crt"
     """File of the CA certificates of the system where Envoy runs."""
     authenticators: bool = False
-    """Whether the agent runs an authenticator for routes that need one."""
+    """True if the agent runs an authenticator for routes that need one."""

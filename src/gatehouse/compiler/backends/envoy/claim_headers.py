@@ -44,7 +44,7 @@ local function json(v)
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
-local function told(v)
+local function text_of(v)
   if v == nil then return "" end
   local parts = {}
   for _, each in ipairs(type(v) == "table" and (#v > 0 or next(v) == nil) and v or {v}) do
@@ -59,7 +59,7 @@ function envoy_on_request(handle)
   local found = handle:streamInfo():dynamicMetadata():get("METADATA")
   local payload = found and found["PAYLOAD"] or {}
   for header, claim in pairs(wanted) do
-    local value = told(payload[claim])
+    local value = text_of(payload[claim])
     if value ~= "" then headers:replace(header, value) end
   end
 end

@@ -30,7 +30,7 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 """Timeout of a connection attempt in seconds."""
 
 IDLE_TIMEOUT_SECONDS = 60.0
-"""Idle timeout of connections in seconds: backends close theirs after about as long."""
+"""Idle timeout of connections in seconds. Backends close idle connections after about as long."""
 
 _UNLIMITED = 2**32 - 1
 _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"

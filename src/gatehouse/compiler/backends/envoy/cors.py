@@ -31,7 +31,7 @@ class Case(msgspec.Struct, frozen=True):
 
     conditions: tuple[components.HeaderMatcher, ...] = ()
     preflight: bool = False
-    """Whether these are preflight requests, which the proxy answers itself."""
+    """True if these are preflight requests, which the proxy answers itself."""
     labels: tuple[tuple[str, str], ...] = ()
     """Headers added to the response, in Envoy's format."""
     hidden: tuple[str, ...] = ()

@@ -55,13 +55,13 @@ class Port(msgspec.Struct, frozen=True):
     bind_address: str
     edge: DataPlaneSettings
     plain: bool = False
-    """Whether the port serves HTTP without TLS."""
+    """True if the port serves HTTP without TLS."""
     chains: tuple[Chain, ...] = ()
     client_validation: ir.ClientValidation | None = None
     streams: tuple[ir.L4Listener, ...] = ()
     """TCP or TLS listeners, or one UDP listener. TLS listeners have only the hosts with a chain."""
     passthrough: bool = False
-    """Whether TLS passes through."""
+    """True if TLS passes through."""
     tunnel: proxy_protocol.ProxyProtocolInputs | None = None
 
     @property
@@ -72,7 +72,7 @@ class Port(msgspec.Struct, frozen=True):
 
 
 def ports(ask: Ask, gateway: Source) -> Table[PortKey, Port]:
-    """Return the ports of a gateway. TLS listeners may share theirs with HTTPS listeners."""
+    """Return the ports of a gateway. A TLS listener and an HTTPS listener may share a port."""
     return Table(((port.family, port.number), port) for port in _ports(ask, gateway))
 
 

@@ -19,15 +19,15 @@ class Capabilities(msgspec.Struct, frozen=True):
     modules: frozenset[str] = frozenset()
     """Names of dynamic modules, without versions."""
     named_endpoints: bool = False
-    """Whether the agent resolves endpoint names of upstreams (DNS)."""
+    """True if the agent resolves endpoint names of upstreams (DNS)."""
     connectors: bool = False
-    """Whether the agent runs a TLS connector."""
+    """True if the agent runs a TLS connector."""
     authenticators: bool = False
-    """Whether the agent runs an authenticator."""
+    """True if the agent runs an authenticator."""
     plus: int = 0
     """Release of NGINX Plus; 0: NGINX Open Source."""
     api_actions: bool = False
-    """Whether the agent applies upstream changes separately from files, by the NGINX Plus API."""
+    """True if the agent applies upstream changes separately from files, by the NGINX Plus API."""
 
     @classmethod
     def parse(

@@ -24,7 +24,7 @@ class Condition(msgspec.Struct, frozen=True):
     value: str = ""
     """If set, the pattern matches exactly this value, in any of its spellings."""
     encoded: bool = False
-    """Whether the value has several spellings, in percent-encoding."""
+    """True if the value has several spellings, in percent-encoding."""
 
 
 MAX_PATTERN_BYTES = 3000

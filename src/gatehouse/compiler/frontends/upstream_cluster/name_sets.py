@@ -41,7 +41,7 @@ class ParsedField(msgspec.Struct, frozen=True):
     names: Names | None
     """The set of names; None if the values are invalid and the rule is rejected."""
     problems: tuple[str, ...] = ()
-    """Ignored values, or why the rule is rejected; each begins with the field's name."""
+    """Ignored values, or reasons why the rule is rejected. Each begins with the field name."""
     differences: tuple[str, ...] = ()
     """Differences to KubeGateway's behaviour."""
 

@@ -35,7 +35,7 @@ _SAFE_FAILURES = "connect-failure,refused-stream"
 
 _RETRIES = 4
 """Number of retries, on other servers. A failed server has the fewest requests, and would be
-selected again until Envoy's main thread has told its workers, which is delayed on a busy
+selected again until Envoy's main thread has notified its workers, which is delayed on a busy
 machine."""
 
 _Tls = components.RouteMatch.TlsContextMatchOptions

@@ -43,7 +43,8 @@ format: env-dev  ## Format the code
 	$(BIN)/ruff check --fix src tests bench scripts hatch_build.py
 
 golden: env-dev  ## Rewrite the golden files; review the diff
-	$(BIN)/pytest -q tests/golden --refresh-golden
+	$(BIN)/pytest -q tests/golden -m "not process" --refresh-golden
+	$(BIN)/pytest -q tests/golden -m process
 
 faults: env-dev  ## Kill, disconnect, pause and fill processes and disks, under traffic (disks need root)
 	@$(BIN)/pytest -n 2 --dist loadfile tests/faults $(ARGS)

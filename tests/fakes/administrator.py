@@ -15,7 +15,7 @@ from fakes.process import environment
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "gatehouse"
-CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
+CASES = sorted((ROOT / "tests" / "charts" / "cases").glob("*.yaml"))
 CACHED = ROOT / ".cache" / "helm" / "helm"
 HELM = str(CACHED) if CACHED.exists() else shutil.which("helm")
 SYSTEM = ("--namespace", "gatehouse-system")

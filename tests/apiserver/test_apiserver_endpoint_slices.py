@@ -42,3 +42,21 @@ async def test_services_that_are_deleted_in_the_foreground_go(client: kube.Clien
     for name in NAMES:
         await client.delete(SERVICES, name, "default", propagation="Foreground")
     await _until(client, (0, 0))
+
+
+async def test_services_with_long_similar_names_have_slices_of_their_own(
+    client: kube.Client,
+) -> None:
+    names = [f"{'a' * 60}-{number}" for number in range(2)]
+    for name in names:
+        spec = {"selector": {"app": name}, "ports": [{"port": 80}]}
+        metadata = {"name": name, "namespace": "default"}
+        await client.create(SERVICES, {"metadata": metadata, "spec": spec})
+
+    async def labels() -> set[str]:
+        slices = (await client.list(ENDPOINT_SLICES, "default")).items
+        return {each["metadata"]["labels"]["kubernetes.io/service-name"] for each in slices}
+
+    async with asyncio.timeout(10):
+        while not await labels() >= set(names):
+            await asyncio.sleep(0.05)

@@ -5,6 +5,7 @@ https://kubernetes.io/docs/concepts/services-networking/endpoint-slices
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from typing import Any
 
@@ -15,6 +16,9 @@ from gatehouse.apiserver.storage.entries import Event
 
 MANAGER = "endpointslice-controller.k8s.io"
 SERVICE_LABEL = "kubernetes.io/service-name"
+
+NAME_PREFIX_MAX = 50
+"""Maximum number of characters of a Service's name in the name of a slice."""
 MANAGED_LABEL = "endpointslice.kubernetes.io/managed-by"
 MAX_ENDPOINTS_PER_SLICE = 100
 """Maximum number of endpoints in one slice."""
@@ -134,8 +138,11 @@ def _family(address: str) -> str:
 
 
 def _name(service: str, family: str, number: int) -> str:
-    ending = "" if family == "IPv4" else "-v6"
-    return f"{service[:50]}{ending}-{number}" if number or ending else f"{service[:50]}-0"
+    """Return the name of a slice. That of a long name has a digest, so that no two are equal."""
+    if len(service) > NAME_PREFIX_MAX:
+        digest = hashlib.sha256(service.encode()).hexdigest()[:8]
+        service = f"{service[: NAME_PREFIX_MAX - 9]}-{digest}"
+    return f"{service}{'' if family == 'IPv4' else '-v6'}-{number}"
 
 
 def _by_ports(service: Object, pods: list[Object]) -> list[tuple[list[Object], list[Object]]]:

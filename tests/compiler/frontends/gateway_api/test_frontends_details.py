@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from gatehouse.apis import core, meta, routes
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api import hostnames
-from gatehouse.compiler.frontends.gateway_api.findings import Condition
+from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.compiler.frontends.gateway_api.listeners import certificates
 from gatehouse.compiler.frontends.gateway_api.routes import durations, precedence
 from gatehouse.compiler.frontends.gateway_api.status.types import ParentStatus, RouteStatus
@@ -167,3 +167,14 @@ def test_transition_time_changes_only_with_the_status() -> None:
 
 def test_route_of_another_controller_is_not_written() -> None:
     assert gateway_api.merge_status(None, RouteStatus(), "T1") is None
+
+
+def test_condition_has_the_messages_of_all_findings_with_its_reason() -> None:
+    found = [
+        Finding(Reason.UNSUPPORTED_VALUE, "rules[10]: a"),
+        Finding(Reason.UNSUPPORTED_VALUE, "rules[1]: a"),
+        Finding(Reason.UNSUPPORTED_VALUE, "rules[1]: a"),
+        Finding(Reason.UNSUPPORTED_VALUE, "1]: a"),
+    ]
+    (condition,) = conditions(found, [Finding(Reason.ACCEPTED, "accepted")], 1)
+    assert condition.message == "rules[10]: a; rules[1]: a; 1]: a"

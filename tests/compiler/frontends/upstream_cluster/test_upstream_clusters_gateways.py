@@ -107,7 +107,7 @@ def test_cluster_without_a_hostname_is_not_served(world: World) -> None:
     world.cluster("a.example", created=OLD, secureServing={"serverNames": ["b.example"]})
     key = world.cluster("b.example")
     assert "b.example" not in world.served()
-    assert world.condition(key, "Accepted")[:2] == ("False", "HostConflict")
+    assert world.condition(key, "Accepted")[:2] == ("False", "NoHost")
     assert world.condition(key, "Programmed")[0] == "False"
 
 

@@ -77,7 +77,8 @@ def _accepted(compiled: Compiled) -> Object:
         reason = compiled.findings[0].reason.value
     holds = compiled.balancer is not None and bool(compiled.balancer.hosts)
     if not holds and not message:
-        reason, message = Reason.INVALID_HOST.value, "spec.hosts: no valid host found"
+        field = "name" if isinstance(compiled.balancer, Machines) else "url"
+        reason, message = Reason.INVALID_HOST.value, f"spec.hosts: no host has a {field}"
     return _condition("Accepted", holds, reason, message or "the load balancer is accepted")
 
 

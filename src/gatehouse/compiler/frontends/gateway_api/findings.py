@@ -212,10 +212,14 @@ def conditions(
     The first finding of a type sets status and reason. The messages of all findings with that
     reason are joined.
     """
-    first: dict[str, tuple[enum.Enum, str]] = {}
-    for finding in (*findings, *defaults):
-        kind = finding.reason.value[0]
-        reason, message = first.setdefault(kind, (finding.reason, finding.message))
-        if reason is finding.reason and finding.message not in message:
-            first[kind] = (reason, f"{message}; {finding.message}")
-    return tuple(_condition(*found, generation) for _, found in sorted(first.items()))
+    found: dict[str, tuple[enum.Enum, list[str]]] = {}
+    for finding in findings:
+        reason, messages = found.setdefault(finding.reason.value[0], (finding.reason, []))
+        if reason is finding.reason and finding.message not in messages:
+            messages.append(finding.message)
+    for default in defaults:
+        found.setdefault(default.reason.value[0], (default.reason, [default.message]))
+    return tuple(
+        _condition(reason, "; ".join(messages), generation)
+        for _, (reason, messages) in sorted(found.items())
+    )

@@ -16,7 +16,7 @@ class Reason(enum.Enum):
     """A field is invalid, or no server is usable. The message names the field."""
     NO_MATCHING_GATEWAY = ("Accepted", False, "NoMatchingGateway")
     """No managed Gateway has a listener for the object."""
-    NO_HOST = ("Accepted", False, "HostConflict")
+    NO_HOST = ("Accepted", False, "NoHost")
     """All hostnames of the object are invalid or belong to older UpstreamClusters."""
     PARTIALLY_INVALID = ("PartiallyInvalid", True, "UnsupportedValue")
     """Parts of the object are invalid or cannot be served. The message names them, and the rest is

@@ -111,7 +111,7 @@ def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
         bind_address=ADDRESS,
         listeners=(listener,),
         clusters=(cluster,),
-        trust=(ir_gateway.TrustBundle("bench", pki.ca().cert.read_bytes()),),
+        trust_bundles=(ir_gateway.TrustBundle("bench", pki.ca().cert.read_bytes()),),
     )
     capabilities = nginx.Capabilities.parse("1.31.3", connectors=True)
     generated = nginx.Generator(capabilities).generate(gateway)

@@ -60,7 +60,7 @@ def bundle(
         bind_address=ADDRESS,
         listeners=(ir_gateway.Listener(port, "HTTP", (host,)),),
         clusters=(ir.Cluster("c-app", targets, protocol, tls),),
-        trust=(trust,),
+        trust_bundles=(trust,),
     )
     return nginx.Generator(ABLE).generate(gateway).file_set
 
@@ -74,9 +74,9 @@ def stream(port: int, authority: Authority, *endpoints: int) -> FileSet:
     gateway = ir_gateway.Gateway(
         GATEWAY,
         bind_address=ADDRESS,
-        streams=(ir_gateway.L4Listener(port, "TCP", (whole,)),),
+        l4_listeners=(ir_gateway.L4Listener(port, "TCP", (whole,)),),
         clusters=(ir.Cluster("c-app", targets, "tcp", tls),),
-        trust=(trust,),
+        trust_bundles=(trust,),
     )
     return nginx.Generator(ABLE).generate(gateway).file_set
 

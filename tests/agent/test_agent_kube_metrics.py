@@ -99,7 +99,7 @@ def gateway(authority: Authority, port: int, server: int) -> ir_gateway.Gateway:
     cluster = ir.ApiCluster(HOST, (HOST,), servers, (ir.Policy((rule,)),))
     listener = ir.ApiListener(port, (cluster,), ("c",))
     return ir_gateway.Gateway(
-        "ns/gw", apis=(listener,), certificates=(shown,), bind_address="127.0.0.1"
+        "ns/gw", api_listeners=(listener,), certificates=(shown,), bind_address="127.0.0.1"
     )
 
 

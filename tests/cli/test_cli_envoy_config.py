@@ -46,7 +46,7 @@ def everything_secret(tmp_path: Path) -> list[Resource]:
         listeners=(
             ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("h.example", (route,)),)),
         ),
-        apis=(ir_kubernetes.ApiListener(6443, (cluster,), ("c",)),),
+        api_listeners=(ir_kubernetes.ApiListener(6443, (cluster,), ("c",)),),
         clusters=(ir.Cluster("c-shop", (ir.Endpoint("10.0.0.7", 80),)),),
         certificates=(shown,), secrets=secrets,
     )  # fmt: skip

@@ -133,14 +133,14 @@ class World:
         )
         shown = self.server_certificate("default.test", "unknown.test", *names)
         values: dict[str, Any] = {
-            "apis": (
+            "api_listeners": (
                 ir.ApiListener(
                     PORT, tuple(sorted(clusters, key=lambda c: c.name)), ("default.test",),
                     more.pop("counter", ""),
                 ),
             ),
             "certificates": (own, shown),
-            "trust": (
+            "trust_bundles": (
                 ir_gateway.TrustBundle("clients", self.clients.pem),
                 ir_gateway.TrustBundle("servers", self.servers.pem),
             ),

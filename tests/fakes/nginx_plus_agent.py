@@ -92,7 +92,9 @@ def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> FileSet:
     cluster = ir.Cluster("raw", endpoints, protocol="tcp")
     host = ir_gateway.L4Host("", (ir_gateway.L4Backend("raw", 1),))
     listener = ir_gateway.L4Listener(port, "TCP", (host,))
-    gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (), clusters=(cluster,), streams=(listener,))
+    gateway = ir_gateway.Gateway(
+        GATEWAY, "127.0.0.1", (), clusters=(cluster,), l4_listeners=(listener,)
+    )
     return nginx.Generator(CAPABILITIES).generate(gateway).file_set
 
 

@@ -125,7 +125,7 @@ class World:
 
     def served(self, key: Key = GATEWAY) -> dict[str, ApiCluster]:
         """Return the clusters of the only listener of a Gateway, by name."""
-        (listener,) = self.compiled(key).apis
+        (listener,) = self.compiled(key).api_listeners
         return {each.name: each for each in listener.clusters}
 
     def gateway_status(self, key: Key) -> combined.Status:

@@ -82,8 +82,8 @@ def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
     files: dict[str, str] = {}
     found: FileSet | None = None
     for key, gateway in _gateways(engine):
-        if gateway.apis:
-            files[f"apis/{key[2]}.yaml"] = _yaml(_shown(gateway.apis))
+        if gateway.api_listeners:
+            files[f"apis/{key[2]}.yaml"] = _yaml(_shown(gateway.api_listeners))
         generated = nginx.Generator(_nginx_of(case)).generate(gateway)
         found = found or generated.file_set
         engine.commit(by_subject(key, generated.unsupported))

@@ -383,7 +383,7 @@ def served(value: str, place: str) -> ir_gateway.Gateway:
     return ir_gateway.Gateway(
         "a/b",
         listeners=(ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("h.example", routes),)),),
-        streams=(
+        l4_listeners=(
             ir_gateway.L4Listener(
                 9443,
                 "TLS",
@@ -451,15 +451,15 @@ def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.Gateway:
         one = served(value, place)
         host = next(iter(one.listeners[0].virtual_hosts))
         hosts.append(msgspec.structs.replace(host, hostname=f"h{number}.example"))
-        stream = next(iter(one.streams[0].hosts))
+        stream = next(iter(one.l4_listeners[0].hosts))
         streams[stream.hostname] = stream
     return msgspec.structs.replace(
         one,
         bind_address=f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1",
         listeners=(msgspec.structs.replace(one.listeners[0], virtual_hosts=tuple(hosts)),),
-        streams=(
+        l4_listeners=(
             msgspec.structs.replace(
-                one.streams[0], hosts=tuple(streams[name] for name in sorted(streams))
+                one.l4_listeners[0], hosts=tuple(streams[name] for name in sorted(streams))
             ),
         ),
         secrets=(KEYS,),

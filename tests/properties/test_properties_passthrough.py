@@ -50,8 +50,8 @@ def gateway(
     return ir_gateway.Gateway(
         "ns/gw",
         listeners=() if web is None else (ir_gateway.Listener(443, "HTTPS", (secure,)),),
-        streams=(ir_gateway.L4Listener(443, "TLS", stream),) if stream else (),
-        tunnels=(
+        l4_listeners=(ir_gateway.L4Listener(443, "TLS", stream),) if stream else (),
+        proxy_protocol_listeners=(
             ProxyProtocolListener(
                 8443,
                 tuple(
@@ -90,7 +90,7 @@ def test_hostname_has_cluster_only_without_sources(world: tuple) -> None:  # typ
     expected = gateway(*world)
     clusters = envoy.Generator(envoy.Capabilities()).generate(expected).resources.by_type
     named = set(clusters.get(CLUSTER, {}))
-    hosts = {host.hostname: host for each in expected.streams for host in each.hosts}
+    hosts = {host.hostname: host for each in expected.l4_listeners for host in each.hosts}
     for name in (each.removeprefix("sni/443/") for each in named if each.startswith("sni/")):
         host = hosts[name]
         assert host.sources == ()
@@ -101,6 +101,8 @@ def test_hostname_has_cluster_only_without_sources(world: tuple) -> None:  # typ
             and (each.sources or any(share.cluster for share in each.backends))
         ]  # fmt: skip
         assert not [each for each in wide if each.hostname.startswith("*") or not each.hostname]
-    listed = {each.address for each in expected.tunnels[0].destinations if each.sources}
+    listed = {
+        each.address for each in expected.proxy_protocol_listeners[0].destinations if each.sources
+    }
     shown = {address: f"[{address}]" if ":" in address else address for address in listed}
     assert not named & {f"dst/8443/{shown[address]}:443" for address in listed}

@@ -48,7 +48,7 @@ async def seen(
     async with backend("a") as endpoint:
         cluster = ir.Cluster("a", (endpoint,))
         edge = DataPlaneSettings(client_address=known)
-        gateway = plain([host("", route_to("a"))], [cluster], bind_address=address, edge=edge)
+        gateway = plain([host("", route_to("a"))], [cluster], bind_address=address, settings=edge)
         async with runner(gateway, directory):
             headers = await asked(address, source, **request)
     return str(headers["x-real-ip"]) if headers is not None else None

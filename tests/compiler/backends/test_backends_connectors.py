@@ -23,7 +23,7 @@ GATEWAY = ir_gateway.Gateway(
     "shop/web",
     bind_address="127.0.0.1",
     listeners=(HTTP,),
-    streams=(TCP,),
+    l4_listeners=(TCP,),
     clusters=(
         ir.Cluster("c-app", ENDPOINTS, "http", TLS),
         ir.Cluster("c-tcp", ENDPOINTS, "tcp", TLS),

@@ -86,7 +86,9 @@ def api(cluster: ir_kubernetes.ApiCluster, token: str = "t") -> ir_gateway.Gatew
     shown = ir_gateway.Certificate("c", b"c", secret)
     file = ir_gateway.SecretFile("t", ir_gateway.SecretBytes(token.encode()))
     listener = ir_kubernetes.ApiListener(6443, (cluster,), ("c",))
-    return ir_gateway.Gateway("ns/gw", apis=(listener,), certificates=(shown,), secrets=(file,))
+    return ir_gateway.Gateway(
+        "ns/gw", api_listeners=(listener,), certificates=(shown,), secrets=(file,)
+    )
 
 
 def bearer_token(size: int) -> ir_gateway.Gateway:

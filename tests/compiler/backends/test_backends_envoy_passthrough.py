@@ -59,14 +59,16 @@ def clusters(*found: Server) -> tuple[ir.Cluster, ...]:
 def outside(hosts: Sequence[L4Host], *found: Server) -> ir_gateway.Gateway:
     ordered = tuple(sorted(hosts, key=lambda host: host.hostname))
     stream = ir_gateway.L4Listener(8443, "TLS", ordered)
-    return ir_gateway.Gateway("ns/gw", streams=(stream,), clusters=clusters(*found))
+    return ir_gateway.Gateway("ns/gw", l4_listeners=(stream,), clusters=clusters(*found))
 
 
 def inside(
     destinations: Sequence[Destination], *found: Server, proxies: Sequence[str] = ()
 ) -> ir_gateway.Gateway:
     tunnel = ProxyProtocolListener(8443, tuple(destinations), tuple(proxies))
-    return ir_gateway.Gateway("ns/gw", tunnels=(tunnel,), clusters=clusters(*found))
+    return ir_gateway.Gateway(
+        "ns/gw", proxy_protocol_listeners=(tunnel,), clusters=clusters(*found)
+    )
 
 
 async def test_sni_selects_cluster_and_other_connections_are_closed(
@@ -184,7 +186,7 @@ async def test_proxy_header_is_read_from_trusted_proxies_only(
         hosts = [named("api.b.test", "b", sources=("203.0.113.0/24",)), named("", "a")]
         hosts += [] if wide else [named("api.a.test", "a")]
         hosts = hosts if wide else [hosts[0], named(""), hosts[2]]
-        gateway = msgspec.structs.replace(outside(hosts, a, b), edge=edge)
+        gateway = msgspec.structs.replace(outside(hosts, a, b), settings=edge)
         async with serving(gateway) as served:
             assert served.generated.unsupported == ()
 
@@ -324,7 +326,7 @@ async def test_ports_do_not_share_hostnames(authority: Authority, trust: ssl.SSL
         first = outside([named("api.a.test", "a")], a, b)
         second = ir_gateway.L4Listener(9443, "TLS", (named("api.b.test", "b"),))
         gateway = ir_gateway.Gateway(
-            "ns/gw", streams=(*first.streams, second), clusters=first.clusters
+            "ns/gw", l4_listeners=(*first.l4_listeners, second), clusters=first.clusters
         )
         async with serving(gateway) as served:
             assert await server_name_at((served.address, 8443), trust, "api.a.test") == "a"
@@ -340,7 +342,7 @@ async def test_connections_are_closed_without_endpoints_and_else_spread(
         def of(*found: Server) -> ir_gateway.Gateway:
             whole = outside([named("api.test", "one")])
             one = ir.Cluster("one", tuple(sorted(each.endpoint for each in found)), "tcp")
-            return ir_gateway.Gateway("ns/gw", streams=whole.streams, clusters=(one,))
+            return ir_gateway.Gateway("ns/gw", l4_listeners=whole.l4_listeners, clusters=(one,))
 
         async with serving(of()) as served:
             address = (served.address, 8443)
@@ -389,8 +391,8 @@ async def test_connections_survive_hostname_changes_and_draining(
             first = ir.Cluster("a", tuple(sorted((a.endpoint, ends[1])[: 1 + number % 2])), "tcp")
             return ir_gateway.Gateway(
                 "ns/gw",
-                streams=outside(hosts).streams,
-                tunnels=(ProxyProtocolListener(9443, tuple(wanted)),),
+                l4_listeners=outside(hosts).l4_listeners,
+                proxy_protocol_listeners=(ProxyProtocolListener(9443, tuple(wanted)),),
                 clusters=(first, *clusters(b), rotating),
             )
 

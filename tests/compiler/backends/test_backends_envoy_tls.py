@@ -146,7 +146,7 @@ async def test_client_certificates_are_validated(
     validation = ir_gateway.ClientValidation("clients", required)
     gateway = secure(
         [answers("a.test", 200, "a.test", "server")], certificate(authority, "server", "a.test"),
-        client_validation=validation, trust=(bundle,),
+        client_validation=validation, trust_bundles=(bundle,),
     )  # fmt: skip
     (directory / "others").mkdir()
     good, bad, none = (trusting(authority) for _ in range(3))
@@ -188,7 +188,7 @@ async def test_backend_certificates_are_verified(authority: Authority, directory
         listener = ir_gateway.Listener(8080, "HTTP", (host("a.test", *routes),))
         gateway = ir_gateway.Gateway(
             "ns/gw", listeners=(listener,), clusters=tuple(clusters.values()),
-            certificates=(mine,), trust=(found,),
+            certificates=(mine,), trust_bundles=(found,),
         )  # fmt: skip
         async with serving(gateway) as served:
             for path, (_, expected) in cases.items():
@@ -227,7 +227,7 @@ async def test_https_passthrough_and_terminated_tls_share_a_port(authority: Auth
             ))  # fmt: skip
             gateway = secure(
                 [answers("web.test", 204, "web.test", "web")], *certificates,
-                streams=(stream,), clusters=clusters,
+                l4_listeners=(stream,), clusters=clusters,
             )  # fmt: skip
             async with serving(gateway) as served:
                 assert await shown(served, trust, "pass.test") == "inner"
@@ -282,7 +282,7 @@ async def test_tcp_and_udp_are_balanced_by_weight(authority: Authority) -> None:
 
         gateway = ir_gateway.Gateway(
             "ns/gw",
-            streams=(
+            l4_listeners=(
                 ir_gateway.L4Listener(9000, "TCP", by_weight("one", "two")),
                 ir_gateway.L4Listener(9000, "UDP", by_weight("first", "second")),
             ),

@@ -338,7 +338,7 @@ async def test_sni_selects_cluster_when_host_is_an_address(one: World) -> None:
     clients = ir_gateway.TrustBundle("clients", one.clients.pem)
     servers = ir_gateway.TrustBundle("servers", one.servers.pem)
     trust = (clients, servers, ir_gateway.TrustBundle("strangers", strangers))
-    await one.serve(one.cluster(), other, trust=trust)
+    await one.serve(one.cluster(), other, trust_bundles=trust)
     alice, eve = one.client("alice"), one.client("eve", authority=one.strangers)
     addresses = ("10.0.0.1", "10.0.0.1:6443", "[2001:db8::1]", "[::ffff:10.0.0.1]:6443")
     for host in addresses:

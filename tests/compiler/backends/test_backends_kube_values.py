@@ -36,7 +36,7 @@ def gateway(cluster: ir.ApiCluster) -> ir_gateway.Gateway:
     token = ir_gateway.SecretFile("t", ir_gateway.SecretBytes(b'to"ken %x%\n'))
     listener = ir.ApiListener(6443, (cluster,), ("c",))
     return ir_gateway.Gateway(
-        "ns/gw", apis=(listener,), certificates=(shown,), secrets=(token,)
+        "ns/gw", api_listeners=(listener,), certificates=(shown,), secrets=(token,)
     )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ async def test_tls_passes_through_and_sources_are_enforced(tmp_path: Path) -> No
         gateway = ir_gateway.Gateway(
             "ns/gw",
             ADDRESS[0],
-            streams=(ir_gateway.L4Listener(ADDRESS[1], "TLS", hosts),),
+            l4_listeners=(ir_gateway.L4Listener(ADDRESS[1], "TLS", hosts),),
             clusters=tuple(ir.Cluster(each.name, (each.endpoint,), "tcp") for each in (a, b)),
         )
         async with serving(gateway):
@@ -89,8 +89,8 @@ async def test_source_in_proxy_header_counts_from_trusted_proxy(tmp_path: Path) 
         gateway = ir_gateway.Gateway(
             "ns/gw",
             ADDRESS[0],
-            edge=DataPlaneSettings(client_address=known),
-            streams=(ir_gateway.L4Listener(ADDRESS[1], "TLS", (host,)),),
+            settings=DataPlaneSettings(client_address=known),
+            l4_listeners=(ir_gateway.L4Listener(ADDRESS[1], "TLS", (host,)),),
             clusters=(ir.Cluster("b", (b.endpoint,), "tcp"),),
         )
         async with serving(gateway):
@@ -108,6 +108,8 @@ async def test_source_in_proxy_header_counts_from_trusted_proxy(tmp_path: Path) 
 
 def test_proxy_protocol_port_is_not_supported() -> None:
     tunnel = ProxyProtocolListener(8443, (Destination("10.1.2.3", 443, "a"),))
-    gateway = ir_gateway.Gateway("ns/gw", tunnels=(tunnel,), clusters=(ir.Cluster("a", (), "tcp"),))
+    gateway = ir_gateway.Gateway(
+        "ns/gw", proxy_protocol_listeners=(tunnel,), clusters=(ir.Cluster("a", (), "tcp"),)
+    )
     generated = nginx.Generator(nginx.Capabilities.parse("1.31.0")).generate(gateway)
     assert [each.origin for each in generated.unsupported] == [of_port("ns/gw", 8443)]

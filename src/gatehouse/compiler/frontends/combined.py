@@ -111,11 +111,11 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
 def _with(gateway: ir.Gateway, added: list[Contribution]) -> ir.Gateway:
     return msgspec.structs.replace(
         gateway,
-        apis=_by_port(each.apis for each in added),
-        tunnels=_by_port(each.tunnels for each in added),
+        api_listeners=_by_port(each.api_listeners for each in added),
+        proxy_protocol_listeners=_by_port(each.proxy_protocol_listeners for each in added),
         clusters=_clusters(gateway.clusters, [each for one in added for each in one.clusters]),
         certificates=_union(gateway.certificates, (each.certificates for each in added)),
-        trust=_union(gateway.trust, (each.trust for each in added)),
+        trust_bundles=_union(gateway.trust_bundles, (each.trust_bundles for each in added)),
         secrets=_union(gateway.secrets, (each.secrets for each in added)),
     )
 

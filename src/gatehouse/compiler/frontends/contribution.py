@@ -12,11 +12,11 @@ from gatehouse.compiler.ir.kube_apiserver import ApiListener
 class Contribution(msgspec.Struct, frozen=True):
     """Entries for the fields of :class:`gatehouse.compiler.ir.gateway.Gateway`, in any order."""
 
-    apis: tuple[ApiListener, ...] = ()
-    tunnels: tuple[ir.ProxyProtocolListener, ...] = ()
+    api_listeners: tuple[ApiListener, ...] = ()
+    proxy_protocol_listeners: tuple[ir.ProxyProtocolListener, ...] = ()
     clusters: tuple[Cluster, ...] = ()
     certificates: tuple[ir.Certificate, ...] = ()
-    trust: tuple[ir.TrustBundle, ...] = ()
+    trust_bundles: tuple[ir.TrustBundle, ...] = ()
     secrets: tuple[ir.SecretFile, ...] = ()
 
 

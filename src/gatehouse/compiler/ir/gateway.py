@@ -153,22 +153,22 @@ class Gateway(msgspec.Struct, frozen=True):
     """The only address to listen on. Empty: every IPv4 and IPv6 address."""
     listeners: tuple[Listener, ...] = ()
     """Sorted by port; ports are distinct."""
-    streams: tuple[L4Listener, ...] = ()
+    l4_listeners: tuple[L4Listener, ...] = ()
     """L4 listeners, sorted by port and protocol. A TLS listener may share its port with an HTTPS
     listener; their hostnames are then distinct."""
-    tunnels: tuple[ProxyProtocolListener, ...] = ()
+    proxy_protocol_listeners: tuple[ProxyProtocolListener, ...] = ()
     """Sorted by port."""
-    apis: tuple[ApiListener, ...] = ()
+    api_listeners: tuple[ApiListener, ...] = ()
     """Sorted by port."""
     clusters: Collection[Cluster] = ()
     """Sorted by name. Exactly the clusters that backends name."""
     certificates: tuple[Certificate, ...] = ()
     """Sorted by name. Exactly the certificates that other fields name."""
-    trust: tuple[TrustBundle, ...] = ()
+    trust_bundles: tuple[TrustBundle, ...] = ()
     """CA certificates, sorted by name. Exactly those that other fields name."""
     secrets: tuple[SecretFile, ...] = ()
     """Sorted by name. Exactly those that the authentication of routes names."""
-    edge: DataPlaneSettings = DataPlaneSettings()
+    settings: DataPlaneSettings = DataPlaneSettings()
     snippets: tuple[Snippet, ...] = ()
     """Snippets of the contexts ``main`` and ``http``."""
     usage: UsageReports | None = None

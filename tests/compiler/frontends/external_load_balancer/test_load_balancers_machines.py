@@ -70,7 +70,7 @@ def test_listener_forwards_to_the_service_port_that_owns_its_upstream() -> None:
     assert (http.port, [host.hostname for host in http.virtual_hosts]) == (80, ["", "shop.example"])
     assert [
         (each.port, each.protocol, [(h.hostname, h.backends[0].cluster) for h in each.hosts])
-        for each in gateway.streams
+        for each in gateway.l4_listeners
     ] == [
         (53, "TCP", [("", "tcp-db")]),
         (53, "UDP", [("", "udp-dns")]),
@@ -111,7 +111,7 @@ def test_first_of_conflicting_listeners_is_served(
     assert said.startswith("spec.listeners[1]: ")
     assert words in said
     gateway = served(world).gateway
-    ports = [each.port for each in gateway.listeners] + [each.port for each in gateway.streams]
+    ports = [each.port for each in gateway.listeners] + [each.port for each in gateway.l4_listeners]
     assert ports == [listeners[0]["port"]]
 
 

@@ -118,7 +118,7 @@ EDITS = st.tuples(st.one_of(SERVICES, NODES, SLICES, BALANCERS, MACHINES, CONFIG
 
 def assert_whole(gateway: Gateway) -> None:
     """Check that exactly the clusters that are referred to exist."""
-    streams = [host for each in gateway.streams for host in each.hosts]
+    streams = [host for each in gateway.l4_listeners for host in each.hosts]
     named = {backend.cluster for host in streams for backend in host.backends}
     for each in gateway.listeners:
         for host in each.virtual_hosts:

@@ -117,7 +117,7 @@ class World:
             return combined.compile_gateway(ask, ("Gateway", "ns", "gw"))
 
     def names(self) -> list[str]:
-        return [host.hostname for host in self.gateway().streams[0].hosts if host.hostname]
+        return [host.hostname for host in self.gateway().l4_listeners[0].hosts if host.hostname]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_invalid_trusted_proxies_annotation_disables_the_port() -> None:
     for text in ("10.0.0.0/8,nonsense", "", "10.0.0.0/8,"):
         world = World(**{"gatehouse.dev/trusted-proxies": text})
         world.server("a", "a.test", **advertised("10.1.2.3"))
-        assert world.gateway().tunnels == ()
+        assert world.gateway().proxy_protocol_listeners == ()
         with world.engine.compile() as ask:
             status: Any = ask.map(combined.status, ask(combined.subjects, ""))[
                 ("Gateway", "ns", "gw")
@@ -182,7 +182,7 @@ def test_trusted_proxies_are_sorted() -> None:
     world = World(**{"gatehouse.dev/trusted-proxies": " fd00::/8 , 10.0.0.1"})
     world.service("a")
     world.server("a", "a.test", **advertised("10.1.2.3"))
-    (tunnel,) = world.gateway().tunnels
+    (tunnel,) = world.gateway().proxy_protocol_listeners
     assert tunnel.proxies == ("10.0.0.1/32", "fd00::/8")
     (destination,) = tunnel.destinations
     assert (destination.address, destination.port) == ("10.1.2.3", 443)
@@ -196,7 +196,7 @@ def test_hosted_apiserver_wins_a_hostname_over_a_tlsroute() -> None:
     spec = {"parentRefs": [{"name": "gw"}], "hostnames": ["a.test"], "rules": rules}
     world.put("TLSRoute", "ns", "r", {"spec": spec})
     world.server("a", "a.test", allowedSources=["10.0.0.0/8"])
-    (host,) = [each for each in world.gateway().streams[0].hosts if each.hostname]
+    (host,) = [each for each in world.gateway().l4_listeners[0].hosts if each.hostname]
     assert host.sources == ("10.0.0.0/8",)
     assert host.backends[0].cluster.startswith("h-ns-a-443-")
 
@@ -218,7 +218,7 @@ def test_missing_service_is_a_hostname_without_backends() -> None:
     world = World()
     world.server("a", "a.test", allowedSources=["10.0.0.0/8"])
     assert world.said("a", "ResolvedRefs")[:2] == ("False", "BackendNotFound")
-    (host,) = [each for each in world.gateway().streams[0].hosts if each.hostname]
+    (host,) = [each for each in world.gateway().l4_listeners[0].hosts if each.hostname]
     assert (host.backends, host.sources) == ((), ("10.0.0.0/8",))
 
 
@@ -241,7 +241,7 @@ def test_queries_per_added_server_do_not_grow_with_their_number() -> None:
         with world.engine.compile() as ask:
             made: Any = combined.compile_gateway(ask, ("Gateway", "ns", "gw"))
             ask.map(combined.status, ask(combined.subjects, ""))
-        assert len(made.streams[0].hosts) == number + 2
+        assert len(made.l4_listeners[0].hosts) == number + 2
         runs.append(world.engine.runs - before)
     assert runs[1] < 2 * runs[0]
 

@@ -42,7 +42,7 @@ def test_every_gateway_with_the_protocol_serves_a_cluster(world: World) -> None:
     world.gateway("web", listeners=[{"name": "web", "port": 80, "protocol": "HTTP"}])
     assert list(world.served()) == ["a.example"]
     assert list(world.served(("Gateway", "ns", "other"))) == ["a.example"]
-    assert world.compiled(("Gateway", "ns", "web")).apis == ()
+    assert world.compiled(("Gateway", "ns", "web")).api_listeners == ()
     assert [attached(world, name) for name in ("gw", "other", "web")] == [1, 1, 0]
     names = [each["gatewayRef"]["name"] for each in world.status(key)["gateways"]]
     assert names == ["gw", "other"]
@@ -63,7 +63,7 @@ def test_annotation_selects_gateways(world: World) -> None:
 def test_listener_without_the_kind_does_not_serve_clusters(world: World) -> None:
     key = world.cluster("a.example")
     world.gateway(listeners=[{**LISTENER, "allowedRoutes": {"kinds": [{"kind": "HTTPRoute"}]}}])
-    assert world.compiled().apis == ()
+    assert world.compiled().api_listeners == ()
     assert world.condition(key, "Accepted")[:2] == ("False", "NoMatchingGateway")
 
 
@@ -137,8 +137,10 @@ def test_credentials_are_read_from_the_object(world: World) -> None:
     named = {found.tls.certificate, *found.certificates}
     assert {each.name for each in gateway.certificates} == named
     assert len(named) == 2
-    assert [each.name for each in gateway.trust] == [found.tls.trust] == [found.client_trust]
-    assert gateway.trust[0].pem == authority().pem.rstrip() + b"\n"
+    assert (
+        [each.name for each in gateway.trust_bundles] == [found.tls.trust] == [found.client_trust]
+    )
+    assert gateway.trust_bundles[0].pem == authority().pem.rstrip() + b"\n"
 
 
 def test_credentials_are_read_from_secrets_of_any_namespace_and_renewed(world: World) -> None:
@@ -230,7 +232,7 @@ def test_gateway_ca_verifies_clients_unless_the_cluster_has_its_own(
     world.cluster("b.example", secureServing={"clientCAData": b64(b"nonsense")})
     world.cluster("c.example", secureServing={"secretRef": {"namespace": "ns", "name": "gone"}})
     found = world.served()
-    assert found["a.example"].client_trust == world.compiled().trust[0].name
+    assert found["a.example"].client_trust == world.compiled().trust_bundles[0].name
     # Authorities that cannot be read prove nothing; others must not take their place.
     assert found["b.example"].client_trust == ""
     assert found["c.example"].client_trust == ""
@@ -242,8 +244,10 @@ def test_listener_certificates_are_served_for_all_clusters(world: World) -> None
     world.gateway(listeners=[{**LISTENER, "tls": {"certificateRefs": [{"name": "tls"}]}}])
     world.cluster("a.example")
     gateway = world.compiled()
-    assert gateway.apis[0].certificates == tuple(each.name for each in gateway.certificates)
-    assert gateway.apis[0].clusters[0].certificates == ()
+    assert gateway.api_listeners[0].certificates == tuple(
+        each.name for each in gateway.certificates
+    )
+    assert gateway.api_listeners[0].clusters[0].certificates == ()
 
 
 def test_annotations_set_auth_cache_ttls(world: World) -> None:
@@ -309,7 +313,7 @@ def test_token_buckets_are_shared_with_a_counter() -> None:
         flowControl={"flowControlSchemas": [schema]},
         dispatchPolicies=[{"rules": [EVERYTHING], "flowControlSchemaName": "s"}],
     )
-    (listener,) = world.compiled().apis
+    (listener,) = world.compiled().api_listeners
     assert listener.counter == "counter:8081"
     assert listener.clusters[0].schemas[0].shared == TokenBucket(9, 10)
 

@@ -101,7 +101,7 @@ def test_incremental_equals_from_scratch(
         assert world.allocated == oracle.allocated
         for found in gateways.values():
             assert found is not None
-            for listener in found.apis:
+            for listener in found.api_listeners:
                 hosts = [host for each in listener.clusters for host in each.hosts]
                 assert len(hosts) == len(set(hosts))
                 named = {name for each in listener.clusters for name in (each.token,) if name}

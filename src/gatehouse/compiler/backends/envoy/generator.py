@@ -87,7 +87,7 @@ def _settings(ask: Ask, gateway: Source) -> Fragment[Resource]:
     why = "snippets in NGINX syntax are not supported by Envoy"
     origins = [snippet.origin for snippet in found.snippets]
     origins += ask(virtual_hosts.snippet_origins, gateway)
-    settings = [*client_ip.unsupported(found.edge), *compression.unsupported(found.edge)]
+    settings = [*client_ip.unsupported(found.settings), *compression.unsupported(found.settings)]
     return Fragment(
         (),
         (
@@ -142,7 +142,7 @@ def _certificates(ask: Ask, gateway: Source) -> Table[str, ir.Certificate]:
 
 
 def _trust(ask: Ask, gateway: Source) -> Table[str, ir.TrustBundle]:
-    return Table((each.name, each) for each in configuration(ask, gateway).trust)
+    return Table((each.name, each) for each in configuration(ask, gateway).trust_bundles)
 
 
 def _chained_clusters(ask: Ask, gateway: Source) -> Table[str, str]:
@@ -169,7 +169,7 @@ def _listener_secrets(
     found = configuration(ask, gateway)
     ports = tuple(ask(listeners.ports, gateway).values())
     certificates = {each.name: each for each in found.certificates}
-    bundles = {each.name: each for each in found.trust}
+    bundles = {each.name: each for each in found.trust_bundles}
     sources: dict[SecretKey, ir.Certificate | ir.TrustBundle] = {}
     for name, source in (
         *secret_names.certificates(ports),

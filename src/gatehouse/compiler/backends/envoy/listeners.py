@@ -78,10 +78,12 @@ def ports(ask: Ask, gateway: Source) -> Table[PortKey, Port]:
 
 def _ports(ask: Ask, gateway: Source) -> Iterator[Port]:
     found = configuration(ask, gateway)
-    tls = {each.port: each for each in found.streams if each.protocol == "TLS"}
+    tls = {each.port: each for each in found.l4_listeners if each.protocol == "TLS"}
 
     def of(number: int, **more: Any) -> Port:
-        port = Port(of_port(gateway.name, number), number, found.bind_address, found.edge, **more)
+        port = Port(
+            of_port(gateway.name, number), number, found.bind_address, found.settings, **more
+        )
         listener = tls.pop(number, None)
         if listener is None:
             return port
@@ -99,12 +101,12 @@ def _ports(ask: Ask, gateway: Source) -> Iterator[Port]:
             chains=ask(chains, (gateway, each.port)) if each.protocol == "HTTPS" else (),
             client_validation=each.client_validation,
         )
-    for stream in found.streams:
+    for stream in found.l4_listeners:
         if stream.protocol != "TLS":
             yield of(stream.port, streams=(stream,))
         elif stream.port in tls:
             yield of(stream.port)
-    for tunnel in found.tunnels:
+    for tunnel in found.proxy_protocol_listeners:
         yield of(tunnel.port, tunnel=ask(proxy_protocol.inputs, (gateway, tunnel.port)))
 
 

@@ -44,7 +44,7 @@ def hosts(ask: Ask, which: PortKey) -> Table[str, ir.L4Host]:
 
 def _hosts(ask: Ask, which: PortKey) -> Keyed[int, str, ir.L4Host]:
     gateway, port = which
-    streams = configuration(ask, gateway).streams
+    streams = configuration(ask, gateway).l4_listeners
     found = next(
         (each.hosts for each in streams if (each.port, each.protocol) == (port, "TLS")), ()
     )
@@ -142,8 +142,8 @@ def _dynamic_clusters(ask: Ask, gateway: Source) -> Union[str, DynamicCluster]:
 
 def _ports(ask: Ask, gateway: Source) -> tuple[tuple[int, ...], tuple[int, ...]]:
     found = configuration(ask, gateway)
-    tls = (each.port for each in found.streams if each.protocol == "TLS")
-    return tuple(tls), tuple(each.port for each in found.tunnels)
+    tls = (each.port for each in found.l4_listeners if each.protocol == "TLS")
+    return tuple(tls), tuple(each.port for each in found.proxy_protocol_listeners)
 
 
 def _named_clusters_of_hosts(ask: Ask, which: PortKey) -> Keyed[str, str, DynamicCluster]:

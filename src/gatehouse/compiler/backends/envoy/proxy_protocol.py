@@ -57,7 +57,7 @@ def destinations(ask: Ask, which: tuple[Source, int]) -> Table[str, ir.Destinati
 
 def _destinations(ask: Ask, which: tuple[Source, int]) -> Keyed[int, str, ir.Destination]:
     gateway, port = which
-    tunnels = configuration(ask, gateway).tunnels
+    tunnels = configuration(ask, gateway).proxy_protocol_listeners
     found = next((each.destinations for each in tunnels if each.port == port), ())
     return by_key(ask.last(), {port: found}, _key)
 
@@ -69,7 +69,7 @@ def _key(_: int, destination: ir.Destination) -> str:
 def inputs(ask: Ask, which: tuple[Source, int]) -> ProxyProtocolInputs:
     """Return the inputs of a port's listener."""
     gateway, port = which
-    tunnels = configuration(ask, gateway).tunnels
+    tunnels = configuration(ask, gateway).proxy_protocol_listeners
     proxies = next((each.proxies for each in tunnels if each.port == port), ())
     return ProxyProtocolInputs(proxies, tuple(ask(_restricted, which).groups))
 

@@ -47,7 +47,7 @@ def http_ports(ask: Ask, gateway: Source) -> Table[int, HttpPort]:
             listener.port,
             HttpPort(
                 "https" if listener.protocol == "HTTPS" else "http",
-                found.edge.sni_host_validation and listener.protocol == "HTTPS",
+                found.settings.sni_host_validation and listener.protocol == "HTTPS",
             ),
         )
         for listener in found.listeners

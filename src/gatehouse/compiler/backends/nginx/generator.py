@@ -115,7 +115,7 @@ def _credentials(ask: Ask, gateway: Source) -> Keyed[str, tuple[str, str], Crede
     by_kind: dict[str, Collection[Credential]] = {
         "certificate": found.certificates,
         "secret": found.secrets,
-        "trust": found.trust,
+        "trust": found.trust_bundles,
     }
     return by_key(ask.last(), by_kind, _credential_key)
 
@@ -152,7 +152,7 @@ def _base_settings(
     ask: Ask, gateway: Source
 ) -> tuple[tuple[tuple[int, int], ...], DataPlaneSettings]:
     found = configuration(ask, gateway)
-    return tuple(sorted(l4_listeners.internal_ports(found).items())), found.edge
+    return tuple(sorted(l4_listeners.internal_ports(found).items())), found.settings
 
 
 def _upstream_zone(ask: Ask, gateway: Source, name: str) -> list[Directive]:
@@ -170,15 +170,18 @@ def _stream(ask: Ask, gateway: Source) -> Fragment[File]:
     """Return the file that all L4 listeners share, and findings about those not supported."""
     found = configuration(ask, gateway)
     why = "selection by the destination in a PROXY header is not supported by NGINX; use Envoy"
-    unsupported = [Unsupported(of_port(gateway.name, each.port), why) for each in found.tunnels]
+    unsupported = [
+        Unsupported(of_port(gateway.name, each.port), why)
+        for each in found.proxy_protocol_listeners
+    ]
     files: tuple[File, ...] = ()
-    if found.streams and not capabilities(ask, gateway).stream_servers:
+    if found.l4_listeners and not capabilities(ask, gateway).stream_servers:
         why = "TCP, UDP and TLS listeners require NGINX 1.25.5 or newer"
         unsupported += [
-            Unsupported(of_port(gateway.name, each.port), why) for each in found.streams
+            Unsupported(of_port(gateway.name, each.port), why) for each in found.l4_listeners
         ]
-    elif found.streams:
-        text = stream.stream_conf(found.edge, _upstream_zone(ask, gateway, names.STREAM_ZONE))
+    elif found.l4_listeners:
+        text = stream.stream_conf(found.settings, _upstream_zone(ask, gateway, names.STREAM_ZONE))
         files = (File.make(f"{names.ROOT}/stream.conf", text),)
     return Fragment(files, tuple(unsupported))
 

@@ -29,7 +29,7 @@ def l4_listeners(ask: Ask, gateway: Source) -> Table[ListenerKey, ir.L4Listener]
     """Return the L4 listeners that the proxy can serve."""
     if not capabilities(ask, gateway).stream_servers:
         return Table()
-    streams = configuration(ask, gateway).streams
+    streams = configuration(ask, gateway).l4_listeners
     return Table(((each.port, each.protocol), each) for each in streams)
 
 
@@ -63,7 +63,7 @@ def _ports(ask: Ask, which: tuple[Source, ListenerKey]) -> stream.Ports:
         _free_port(found, number, 1),
         inside.get(number, 0),
         ask(_https_names, (gateway, number)) if shared else (),
-        found.edge,
+        found.settings,
         capabilities(ask, gateway).status_zones,
     )
 
@@ -103,7 +103,7 @@ def _l4_upstream_files(ask: Ask, which: tuple[Source, str]) -> Fragment[File] | 
 
 def internal_ports(gateway: ir.Gateway) -> dict[int, int]:
     """Return, for each HTTPS port shared with TLS listeners, the port where HTTPS listens."""
-    tls_ports = {each.port for each in gateway.streams if each.protocol == "TLS"}
+    tls_ports = {each.port for each in gateway.l4_listeners if each.protocol == "TLS"}
     return {
         each.port: _free_port(gateway, each.port, 0)
         for each in gateway.listeners
@@ -113,7 +113,7 @@ def internal_ports(gateway: ir.Gateway) -> dict[int, int]:
 
 def _free_port(gateway: ir.Gateway, port: int, kind: int) -> int:
     """Return a port of this Gateway's address that no listener uses."""
-    taken = {each.port for each in gateway.listeners} | {each.port for each in gateway.streams}
+    taken = {each.port for each in gateway.listeners} | {each.port for each in gateway.l4_listeners}
     ports = sorted(taken)
     candidate = 40_000 + 2 * ports.index(port) + kind
     while candidate in taken:

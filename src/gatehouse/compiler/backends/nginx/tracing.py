@@ -42,19 +42,19 @@ def suspects(gateway: ir.Gateway, capabilities: Capabilities, message: str) -> t
 
 
 def _of_port(gateway: ir.Gateway, port: int) -> tuple[Suspect, ...]:
-    ports = {each.port for each in gateway.listeners} | {each.port for each in gateway.streams}
+    ports = {each.port for each in gateway.listeners} | {each.port for each in gateway.l4_listeners}
     return (Suspect(of_port(gateway.name, port)),) if port in ports else ()
 
 
 def _at(
     gateway: ir.Gateway, capabilities: Capabilities, path: str, number: int
 ) -> tuple[Suspect, ...]:
-    for stream in gateway.streams:
+    for stream in gateway.l4_listeners:
         if path == names.stream_file(stream.port, stream.protocol):
             return _of_port(gateway, stream.port)
     for cluster in gateway.clusters:
         if path == names.upstream_file(cluster.name):
-            return tuple(map(Suspect, cluster.settings.objects or gateway.edge.origins))
+            return tuple(map(Suspect, cluster.settings.objects or gateway.settings.origins))
     for listener in gateway.listeners:
         for host in listener.virtual_hosts:
             if path == names.server_file(listener.port, host.hostname):
@@ -77,7 +77,7 @@ def _shared(gateway: ir.Gateway, line: Line) -> Iterator[Origin]:
                 for limit in route.settings.rates.limits:
                     if line[1].startswith("limit_req_zone") and limit.name in line[1]:
                         yield limit.origin.whole
-    yield from gateway.edge.origins
+    yield from gateway.settings.origins
 
 
 Line = tuple[str, str]
@@ -129,7 +129,7 @@ class _HostTracer:
         }
         clusters = tuple(cluster for cluster in gateway.clusters if cluster.name in used)
         self._gateway = ir.Gateway(
-            gateway.name, gateway.bind_address, clusters=clusters, edge=gateway.edge
+            gateway.name, gateway.bind_address, clusters=clusters, settings=gateway.settings
         )
 
     def suspects(self, number: int) -> tuple[Suspect, ...]:

@@ -59,7 +59,7 @@ def ports(ask: Ask, gateway: Source) -> Table[int, Port]:
                 found.bind_address,
                 inside.get(listener.port, 0),
                 listener.client_validation,
-                found.edge,
+                found.settings,
             ),
         )
         for listener in found.listeners

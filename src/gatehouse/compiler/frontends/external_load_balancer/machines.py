@@ -115,7 +115,7 @@ def gateway(ask: Ask, balancer: Key) -> ir.Gateway:
         name=name_of(balancer),
         bind_address="" if isinstance(spec, Finding) else spec.bind_address,
         listeners=tuple(_http_ports(balancer, served)),
-        streams=tuple(_stream_ports(served)),
+        l4_listeners=tuple(_stream_ports(served)),
         clusters=tuple(sorted(clusters, key=lambda each: each.name)),
     )
 

@@ -47,14 +47,14 @@ def with_hosted_apiservers(ask: Ask, key: Key, gateway: ir.Gateway) -> ir.Gatewa
         return gateway
     return msgspec.structs.replace(
         gateway,
-        streams=ask(_streams, key),
+        l4_listeners=ask(_streams, key),
         clusters=ask(_clusters, key).whole.values(),
     )
 
 
 def contribution(ask: Ask, key: Key) -> Contribution:
     """Return the PROXY protocol listeners for hosted clusters."""
-    return Contribution(tunnels=ask(gateway_tunnels, key))
+    return Contribution(proxy_protocol_listeners=ask(gateway_tunnels, key))
 
 
 def attached(ask: Ask, key: Key) -> dict[Listener, int]:

@@ -47,9 +47,9 @@ def contribution(ask: Ask, gateway: Key) -> Contribution:
     shown = (each.certificate for each in credentials if each.certificate is not None)
     own = (each for state in states(ask, gateway) for each in state.certificates)
     return Contribution(
-        apis=apis,
+        api_listeners=apis,
         certificates=(*shown, *own),
-        trust=(
+        trust_bundles=(
             *(each.trust for each in credentials if each.trust is not None),
             *(bundle for bundle in common if bundle.name in named),
         ),

@@ -72,9 +72,9 @@ def listener(
         filter_chains=chains,
     )
     if api_listener.certificates:
-        proto.default_filter_chain.CopyFrom(_unknown(api_listener, gateway.edge))
-    client_ip.admit(proto, gateway.edge)
-    proto.listener_filters.extend(client_ip.listener_filters(gateway.edge))
+        proto.default_filter_chain.CopyFrom(_unknown(api_listener, gateway.settings))
+    client_ip.admit(proto, gateway.settings)
+    proto.listener_filters.extend(client_ip.listener_filters(gateway.settings))
     proto.listener_filters.append(
         components.ListenerFilter(
             name="envoy.filters.listener.tls_inspector",
@@ -88,9 +88,9 @@ def listener(
 def _address(port: int, gateway: ir_gateway.Gateway) -> address_pb2.Address:
     if gateway.bind_address:
         return address(gateway.bind_address, port)
-    if not gateway.edge.ipv6:
+    if not gateway.settings.ipv6:
         return address("0.0.0.0", port)  # noqa: S104
-    return address("::", port, ipv4_too=gateway.edge.ipv4)
+    return address("::", port, ipv4_too=gateway.settings.ipv4)
 
 
 def certificates(listener: ir.ApiListener, cluster: ir.ApiCluster) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def tables(ask: Ask, gateway: Source) -> tuple[Table[Any, Fragment[Resource]], .
 
 def clusters_by_name(ask: Ask, gateway: Source) -> Table[str, ir.ApiCluster]:
     """Return each cluster once: several ports serve the same servers and share their limits."""
-    apis = configuration(ask, gateway).apis
+    apis = configuration(ask, gateway).api_listeners
     return Table((each.name, each) for each in _clusters(apis))
 
 
@@ -68,7 +68,7 @@ def _cluster(ask: Ask, which: tuple[Source, str]) -> Fragment[Resource] | None:
 def _arrivals(ask: Ask, gateway: Source) -> Table[ArrivalKey, ir.ApiCluster]:
     return Table(
         ((listener.port, cluster.name), cluster)
-        for listener in configuration(ask, gateway).apis
+        for listener in configuration(ask, gateway).api_listeners
         for cluster in listener.clusters
     )
 
@@ -86,7 +86,7 @@ def _arrival(ask: Ask, which: tuple[Source, ArrivalKey]) -> Fragment[Resource] |
 
 def _shared(ask: Ask, gateway: Source) -> Table[str, Fragment[Resource]]:
     """Return what all kube-apiservers share: the sidecar, and rate limit services by address."""
-    apis = configuration(ask, gateway).apis
+    apis = configuration(ask, gateway).api_listeners
     counters = {api.counter for api in apis if api.counter}
     fragments = {each: Fragment((internal_clusters.counter(each),)) for each in counters}
     if apis:
@@ -128,7 +128,7 @@ def _listeners(ask: Ask, gateway: Source) -> Table[int, ir.ApiListener]:
                 certificates=_anonymous(listener.certificates),
             ),
         )
-        for listener in configuration(ask, gateway).apis
+        for listener in configuration(ask, gateway).api_listeners
     )
 
 
@@ -147,7 +147,7 @@ def _anonymous(certificates: Collection[str]) -> tuple[str, ...]:
 def _settings(ask: Ask, gateway: Source) -> ir_gateway.Gateway:
     """Return a gateway without listeners: its name and settings."""
     found = configuration(ask, gateway)
-    return ir_gateway.Gateway(gateway.name, found.bind_address, edge=found.edge)
+    return ir_gateway.Gateway(gateway.name, found.bind_address, settings=found.settings)
 
 
 def _port(ask: Ask, which: tuple[Source, int]) -> Fragment[Resource] | None:
@@ -162,7 +162,7 @@ def _port(ask: Ask, which: tuple[Source, int]) -> Fragment[Resource] | None:
             unsupported.append(Unsupported(cluster.origin, "no server certificate"))
             continue
         try:
-            chains.append(filter_chains.cluster_chain(listener, cluster, settings.edge))
+            chains.append(filter_chains.cluster_chain(listener, cluster, settings.settings))
         except Exception as error:
             unsupported.append(unserved(cluster.origin, error))
     resources: list[Resource] = []
@@ -175,14 +175,14 @@ def _port(ask: Ask, which: tuple[Source, int]) -> Fragment[Resource] | None:
 
 def certificates(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str]]:
     """Yield the name of every certificate secret, and of the certificate in it."""
-    for listener in gateway.apis:
+    for listener in gateway.api_listeners:
         for index, certificate in enumerate(listener.certificates):
             yield names.server_certificate(names.api_chain(listener.port, ""), index), certificate
         for cluster in listener.clusters:
             chain = names.api_chain(listener.port, cluster.name)
             for index, certificate in enumerate(filter_chains.certificates(listener, cluster)):
                 yield names.server_certificate(chain, index), certificate
-    for cluster in _clusters(gateway.apis):
+    for cluster in _clusters(gateway.api_listeners):
         if cluster.tls is not None and cluster.tls.certificate:
             name = names.backend_certificate(names.servers(cluster.name))
             yield name, cluster.tls.certificate
@@ -193,10 +193,10 @@ def trust(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str, bool]]:
 
     A chain refers to the CA certificates of its clients even if there are none.
     """
-    for listener in gateway.apis:
+    for listener in gateway.api_listeners:
         for cluster in listener.clusters:
             if filter_chains.certificates(listener, cluster):
                 yield names.api_clients(listener.port, cluster.name), cluster.client_trust, True
-    for cluster in _clusters(gateway.apis):
+    for cluster in _clusters(gateway.api_listeners):
         if cluster.tls is not None and cluster.tls.trust:
             yield names.backend_trust(names.servers(cluster.name)), cluster.tls.trust, False

@@ -93,7 +93,8 @@ func run() error {
 	identity := flag.String("id", "", "name in the log")
 	flag.Parse()
 	ctrl.SetLogger(zap.New())
-	lease, renew, retry := 3*time.Second, 2*time.Second, 500*time.Millisecond
+	// A busy machine may take some seconds to start the server again.
+	lease, renew, retry := 12*time.Second, 10*time.Second, 500*time.Millisecond
 	manager, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		LeaderElection:                true,
 		LeaderElectionID:              "mirror",

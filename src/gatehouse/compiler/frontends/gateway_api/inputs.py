@@ -10,6 +10,7 @@ import msgspec
 from gatehouse.apis import (
     core,
     gateway,
+    gateway_parameters,
     meta,
     nginx_authentication,
     nginx_gateway,
@@ -46,7 +47,7 @@ VIEWS: Mapping[str, type[meta.Resource]] = {
     "ObservabilityPolicy": nginx_gateway.ObservabilityPolicy,
     "SnippetsPolicy": nginx_gateway.SnippetsPolicy,
     "NginxProxy": nginx_gateway.NginxProxy,
-    "GatewayParameters": nginx_gateway.GatewayParameters,
+    "GatewayParameters": gateway_parameters.GatewayParameters,
     "SnippetsFilter": nginx_gateway.SnippetsFilter,
     "AuthenticationFilter": nginx_authentication.AuthenticationFilter,
 }

@@ -23,7 +23,7 @@ OURS = ("gatehouse.dev", "gateway.nginx.org", "proxy.kubegateway.io")
 RULES = {
     "cluster": permissions.watch_permissions()
     | permissions.status_permissions()
-    | permissions.provisioner_permissions()
+    | permissions.write_permissions()
     | permissions.token_review_permissions(),
     "copies": permissions.secret_copy_permissions(),
     "own-namespace": permissions.leader_election_permissions()

@@ -18,7 +18,7 @@ from cryptography import x509
 from fakes.authority import Authority
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends import combined, gateway_api
-from gatehouse.compiler.frontends.upstream_cluster import replicas
+from gatehouse.compiler.frontends.inputs import replicas
 from gatehouse.controller import loop
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.loop import Loop

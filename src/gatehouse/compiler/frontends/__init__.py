@@ -6,7 +6,8 @@
 - :mod:`external_load_balancer`: ExternalLoadBalancers and ``nlk-config``, independent of Gateways;
 - :mod:`combined`: Gateway API joined with the front ends that attach to its listeners;
 - :mod:`kinds` and :mod:`front_end`: the records by which kinds and front ends plug in;
-- :mod:`contribution`: additions of a front end to a Gateway.
+- :mod:`contribution`: additions of a front end to a Gateway;
+- :mod:`inputs`: keys of inputs that the controller sets for all of them.
 
 Each package exports a ``FRONT_END``, the record of its kinds with their queries over the snapshot
 (:mod:`gatehouse.incremental.query`), which the controller evaluates.

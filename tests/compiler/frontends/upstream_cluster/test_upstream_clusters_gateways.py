@@ -17,7 +17,7 @@ from fakes.upstream_worlds import (
     pair,
 )
 from gatehouse.compiler.frontends import combined, gateway_api
-from gatehouse.compiler.frontends.upstream_cluster import replicas
+from gatehouse.compiler.frontends.inputs import replicas
 from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs, InFlight, TokenBucket
 
 OLD, NEW = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"

@@ -22,8 +22,6 @@ from gatehouse.compiler.frontends.upstream_cluster.credentials import certificat
 from gatehouse.compiler.frontends.upstream_cluster.front_end import FRONT_END
 from gatehouse.compiler.frontends.upstream_cluster.inputs import (
     CLUSTERS,
-    passed,
-    replicas,
 )
 from gatehouse.compiler.frontends.upstream_cluster.status import ClusterStatus, merge_status, status
 from gatehouse.compiler.frontends.upstream_cluster.translate import contribution
@@ -40,7 +38,5 @@ __all__ = [
     "gateways_of",
     "merge_status",
     "certificate_times",
-    "passed",
-    "replicas",
     "status",
 ]

@@ -1,4 +1,4 @@
-"""Inputs of the front end: index buckets, and keys of values that the controller sets."""
+"""Index buckets of the front end."""
 
 from __future__ import annotations
 
@@ -10,16 +10,6 @@ from gatehouse.incremental.query import Key
 
 CLUSTERS: Key = ("@upstream-clusters",)
 """Bucket of all UpstreamClusters."""
-
-
-def replicas(gateway: Key) -> Key:
-    """Return the key of the sorted names of a Gateway's connected data planes."""
-    return ("Replicas", gateway[1], gateway[2])
-
-
-def passed(moment: int) -> Key:
-    """Return the key of whether a point in time (Unix seconds) has passed; None: not known yet."""
-    return ("Passed", str(moment), "")
 
 
 def named(host: str) -> Key:

@@ -1,5 +1,7 @@
 """Write what of the chart follows from the code: rules of RBAC, definitions, plain manifests.
 
+The rules of the embedded API server's role for the controller follow from the same permissions.
+
 Run by `make chart`, which needs helm for the manifests.
 """
 
@@ -17,13 +19,14 @@ from gatehouse.controller import permissions
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "gatehouse"
 BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
+EMBEDDED_RULES = ROOT / "src" / "gatehouse" / "apiserver" / "rbac" / "controller_rules.json"
 OURS = ("gatehouse.dev", "gateway.nginx.org", "proxy.kubegateway.io")
 """API groups whose CRDs only this chart installs."""
 
 RULES = {
     "cluster": permissions.watch_permissions()
     | permissions.status_permissions()
-    | permissions.provisioner_permissions()
+    | permissions.write_permissions()
     | permissions.token_review_permissions(),
     "copies": permissions.secret_copy_permissions(),
     "own-namespace": permissions.leader_election_permissions()
@@ -39,6 +42,12 @@ def rules() -> dict[str, str]:
         )
         for name, found in RULES.items()
     }
+
+
+def embedded_rules() -> str:
+    """Return the rules of the embedded API server's role for the controller."""
+    lines = map(json.dumps, permissions.rules(permissions.all_permissions()))
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def definitions() -> dict[str, str]:
@@ -66,6 +75,7 @@ def manifests(helm: str) -> str:
 
 def main() -> None:
     """Write the files; with the path of helm, the manifests, too."""
+    EMBEDDED_RULES.write_text(embedded_rules(), encoding="utf-8")
     for path, text in {**rules(), **definitions()}.items():
         (CHART / path).parent.mkdir(exist_ok=True)
         (CHART / path).write_text(text, encoding="utf-8")

@@ -54,5 +54,10 @@ def test_generated_chart_files_match_code(path: str) -> None:
     assert (CHART / path).read_text(encoding="utf-8") == expected, "run make chart"
 
 
+def test_embedded_rules_match_code() -> None:
+    found = chart.EMBEDDED_RULES.read_text(encoding="utf-8")
+    assert found == chart.embedded_rules(), "run make chart"
+
+
 def test_no_definition_is_left_over() -> None:
     assert {f"crds/{each.name}" for each in (CHART / "crds").iterdir()} == set(chart.definitions())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.compiler.frontends.upstream_cluster import passed
+from gatehouse.compiler.frontends.inputs import passed
 from gatehouse.controller.deadlines import MAX_SLEEP_SECONDS, Deadlines
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table

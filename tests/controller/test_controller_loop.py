@@ -17,8 +17,8 @@ from cryptography import x509
 
 from fakes.authority import Authority
 from gatehouse.apis import resources
-from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.upstream_cluster import replicas
+from gatehouse.compiler.frontends import combined, gateway_api
+from gatehouse.compiler.frontends.inputs import replicas
 from gatehouse.controller import loop
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.loop import Loop
@@ -487,14 +487,14 @@ async def test_a_gateway_that_goes_is_withdrawn_and_its_status_forgotten(story: 
 async def test_failed_status_of_one_object_leaves_others_unaffected(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status = gateway_api.status
+    status = combined.status
 
     def fails_for_one(ask: Any, key: Key) -> Any:
         if key == HTTP_ROUTE:
             raise RuntimeError("unforeseen")
         return status(ask, key)
 
-    monkeypatch.setattr(gateway_api, "status", fails_for_one)
+    monkeypatch.setattr(combined, "status", fails_for_one)
     story.fleet.say()
     story.apply(BASE + "---" + ROUTE)
     await story.until(lambda: story.fleet.bundles)

@@ -38,7 +38,7 @@ def found(most: int, *data_planes: str, name: str = A) -> CompileResult:
     limit = LimitAllocation("s", "globalAllocate", InFlight(most), InFlight(most // 2))
     made = Allocation((limit,), tuple(("ns", each) for each in data_planes))
     key: Key = ("UpstreamCluster", "", name)
-    return CompileResult(allocations=Table({key: made}))
+    return CompileResult(owned={LIMITS: Table({key: made})})
 
 
 NOTHING = CompileResult()

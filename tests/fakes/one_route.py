@@ -47,7 +47,7 @@ def conditions(ask: Ask, kind: str) -> str:
     """Return the route's conditions, a line each: ``Type=Status Reason: message``."""
     outcome = ask(gateway_api.status, ROUTE[kind])
     assert outcome is not None
-    status = gateway_api.merge_status(None, outcome, "T")
+    status = gateway_api.FRONT_END.merge_status(None, outcome, "T")
     assert status is not None
     return "\n".join(
         f"{each['type']}={each['status']} {each['reason']}: {each['message']}"

@@ -132,7 +132,7 @@ class World:
         return self.run()[1][key]
 
     def status(self, key: Key) -> Object:
-        return combined.merge_status(None, self.gateway_status(key), CREATED) or {}
+        return combined.merge_status(key[0], None, self.gateway_status(key), CREATED) or {}
 
     def condition(self, key: Key, kind: str) -> tuple[str, str, str]:
         """Return status, reason and message of a condition; empty strings if it is missing."""

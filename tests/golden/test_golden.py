@@ -68,7 +68,7 @@ def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
     for kind, raw in [*admitted_objects(BASE), *admitted_objects(text)]:
         metadata = raw["metadata"]
         key = (kind, metadata.get("namespace", ""), metadata["name"])
-        if kind in combined.INDEXES or kind in {resource.kind for resource in combined.KINDS}:
+        if kind in combined.KINDS.by_name:
             changes[key] = combined.decode(kind, raw)
         if kind == "Gateway":
             changes[("Programming", *key[1:])] = gateway_api.ProgrammedInput(programmed=True)
@@ -148,7 +148,7 @@ def _gateways(engine: Engine) -> list[tuple[Key, Gateway]]:
 def _statuses(engine: Engine) -> dict[str, Any]:
     with engine.compile() as ask:
         statuses = {
-            f"{key[0]} {key[2]}": combined.merge_status(None, status, NOW)
+            f"{key[0]} {key[2]}": combined.merge_status(key[0], None, status, NOW)
             for key in ask(combined.subjects, "")
             if key[0] != "GatewayClass" and (status := ask(combined.status, key)) is not None
         }

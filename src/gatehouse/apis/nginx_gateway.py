@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from gatehouse.apis.data_plane_parameters import Buffers, ParametersSpec
 from gatehouse.apis.meta import Resource, View
 
 GROUP = "gateway.nginx.org"
@@ -88,19 +87,12 @@ class TargetsPolicy(Policy, frozen=True):
         return self.spec.target_refs
 
 
-class ProxyBuffers(View, frozen=True):
-    """Response buffers."""
-
-    number: int
-    size: str
-
-
 class ProxyBuffering(View, frozen=True):
     """Response buffering."""
 
     disable: bool | None = None
     buffer_size: str | None = None
-    buffers: ProxyBuffers | None = None
+    buffers: Buffers | None = None
     busy_buffers_size: str | None = None
 
 
@@ -243,70 +235,7 @@ class SnippetsPolicy(TargetsPolicy, frozen=True):
     spec: SnippetsPolicySpec = SnippetsPolicySpec()
 
 
-class TrustedAddress(View, frozen=True):
-    """A trusted source of client addresses."""
-
-    type: str
-    value: str
-
-
-class RewriteClientIp(View, frozen=True):
-    """Source of the client address."""
-
-    mode: str | None = None
-    set_ip_recursively: bool | None = msgspec.field(default=None, name="setIPRecursively")
-    trusted_addresses: tuple[TrustedAddress, ...] = ()
-
-
-class GzipSettings(View, frozen=True):
-    """Settings specific to gzip."""
-
-    vary: bool | None = None
-    http_version: str | None = None
-    disable: tuple[str, ...] = ()
-    proxied: tuple[str, ...] = ()
-
-
-class Compression(View, frozen=True):
-    """Compression of responses."""
-
-    level: int | None = None
-    min_length: int | None = None
-    mime_types: tuple[str, ...] = ()
-    buffers: ProxyBuffers | None = None
-    gzip: GzipSettings = GzipSettings()
-
-
-class Logging(View, frozen=True):
-    """Logging settings."""
-
-    agent_level: str | None = None
-
-
-class NginxProxySpec(View, frozen=True):
-    """``spec`` of a NginxProxy."""
-
-    ip_family: str | None = None
-    disable_http2: bool | None = msgspec.field(default=None, name="disableHTTP2")
-    disable_sni_host_validation: bool | None = msgspec.field(
-        default=None, name="disableSNIHostValidation"
-    )
-    disable_base_headers: tuple[str, ...] = ()
-    use_cluster_ip: bool | None = msgspec.field(default=None, name="useClusterIP")
-    zone_size: str | None = None
-    server_tokens: str | None = None
-    rewrite_client_ip: RewriteClientIp | None = msgspec.field(default=None, name="rewriteClientIP")
-    compression: Compression | None = None
-    logging: Logging | None = None
-    kubernetes: dict[str, Any] | None = None
-    """A :class:`~gatehouse.apis.data_plane_workload.Workload` as written, to merge over another."""
-
-
 class NginxProxy(Resource, frozen=True):
     """A NginxProxy: the parameters of a GatewayClass or Gateway."""
 
-    spec: NginxProxySpec = NginxProxySpec()
-
-
-class GatewayParameters(NginxProxy, frozen=True):
-    """GatewayParameters of the group ``gatehouse.dev``: the proxy-neutral fields of NginxProxy."""
+    spec: ParametersSpec = ParametersSpec()

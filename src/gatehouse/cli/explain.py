@@ -172,7 +172,7 @@ def with_implicit_groups(user: str, groups: tuple[str, ...]) -> tuple[str, ...]:
 
 def explained(raw: Object, request: RequestInfo, user: User) -> Object:
     """Return the decision about a request, with field names of the object. Raises CLIError."""
-    read = upstream_cluster.decode("UpstreamCluster", raw)
+    read = upstream_cluster.FRONT_END.kinds.decode("UpstreamCluster", raw)
     if isinstance(read, meta.Malformed):
         raise CLIError(f"UpstreamCluster {read.metadata.name}: {read.message}")
     assert isinstance(read, UpstreamCluster)

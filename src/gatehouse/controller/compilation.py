@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import structlog
 
+from gatehouse.apis.resources import Resource
 from gatehouse.compiler.backends.fragments import Output
-from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver, upstream_cluster
+from gatehouse.compiler.frontends import combined, gateway_api
+from gatehouse.compiler.frontends.kinds import DEADLINE_SUBJECTS, OwnedKind
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.controller import outputs, provisioning_plan
 from gatehouse.controller.provisioner.manifests import Plan
@@ -41,15 +43,11 @@ class CompileResult(msgspec.Struct, frozen=True):
     statuses: Table[query.Key, combined.Status] = msgspec.field(default_factory=Table)
     """Desired status of every object whose status this controller writes."""
     attached: Table[query.Key, tuple[query.Key, ...]] = msgspec.field(default_factory=Table)
-    """Gateways that serve each route or plug-in object."""
+    """Gateways that serve each route or other attached object."""
     fetches: tuple[gateway_api.Fetch, ...] = ()
     """URLs to fetch."""
-    records: Table[query.Key, hosted_apiserver.Records] = msgspec.field(default_factory=Table)
-    """Desired DNS records, by HostedAPIServer."""
-    allocations: Table[query.Key, upstream_cluster.Allocation] = msgspec.field(
-        default_factory=Table
-    )
-    """Shares of rate limits that span data planes, by UpstreamCluster."""
+    owned: Mapping[Resource, Table[query.Key, Any]] = {}
+    """By owned resource, the desired state by owner."""
     deadlines: Table[query.Key, tuple[int, ...]] = msgspec.field(default_factory=Table)
     """Points in time at which a status changes without a change of input, by object. Unix
     seconds."""
@@ -112,8 +110,7 @@ def _collect(ask: query.Ask) -> CompileResult:
         statuses=ask(_statuses, ""),
         attached=ask(_attached, ""),
         fetches=ask(gateway_api.fetches, ""),
-        records=ask(_records, ""),
-        allocations=ask(_allocations, ""),
+        owned={owned.resource: ask(_owned, owned) for _, owned in combined.KINDS.owned},
         deadlines=ask(_deadlines, ""),
     )
 
@@ -140,18 +137,12 @@ def _attached(ask: query.Ask, _: str) -> Table[query.Key, tuple[query.Key, ...]]
     return ask.map(combined.gateways_of, ask(combined.subjects, ""), _failed)
 
 
-def _records(ask: query.Ask, _: str) -> Table[query.Key, hosted_apiserver.Records]:
-    return ask.map(hosted_apiserver.records, ask.read(hosted_apiserver.HOSTED), _failed)
-
-
-def _allocations(ask: query.Ask, _: str) -> Table[query.Key, upstream_cluster.Allocation]:
-    keys = ask.read(upstream_cluster.CLUSTERS)
-    return ask.map(upstream_cluster.allocation, keys, _failed)
+def _owned(ask: query.Ask, kind: OwnedKind) -> Table[query.Key, Any]:
+    return ask.map(kind.desired, ask.read(kind.owners), _failed)
 
 
 def _deadlines(ask: query.Ask, _: str) -> Table[query.Key, tuple[int, ...]]:
-    keys = ask.read(upstream_cluster.CLUSTERS)
-    return ask.map(upstream_cluster.certificate_times, keys, _failed)
+    return ask.map(combined.deadlines, ask.read(DEADLINE_SUBJECTS), _failed)
 
 
 def _failed(key: query.Key, error: Exception) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gatehouse.compiler.frontends.upstream_cluster import passed
+from gatehouse.compiler.frontends.inputs import passed
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 

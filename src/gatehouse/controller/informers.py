@@ -11,6 +11,7 @@ import structlog
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, gateway_api
+from gatehouse.compiler.frontends.kinds import Kinds
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer, OnChanges
 from gatehouse.kube.store import Changes
@@ -31,25 +32,18 @@ PROVISIONED = (
 )
 """Kinds watched only to notice changes of objects provisioned for a Gateway."""
 
-DEPENDENTS = (resources.DNS_ENDPOINTS, resources.RATE_LIMIT_CONDITIONS)
-"""Kinds of objects owned by objects of gatehouse.dev, watched for the same reason."""
 
-WATCHED_RESOURCES: tuple[Resource, ...] = tuple(
-    dict.fromkeys((*combined.KINDS, *PROVISIONED, *DEPENDENTS))
-)
+def watched_resources(kinds: Kinds) -> tuple[Resource, ...]:
+    """Return the resources to watch: those of front ends and of objects that Gatehouse owns."""
+    owned = (each.resource for _, each in kinds.owned)
+    return tuple(dict.fromkeys((*kinds.resources, *PROVISIONED, *owned)))
+
+
+WATCHED_RESOURCES: tuple[Resource, ...] = watched_resources(combined.KINDS)
 """All watched kinds."""
 
-_OPTIONAL = frozenset(
-    {
-        *combined.OPTIONAL_KINDS,
-        resources.DEPLOYMENTS,
-        resources.DAEMON_SETS,
-        resources.AUTOSCALERS,
-        resources.DISRUPTION_BUDGETS,
-        resources.NETWORK_POLICIES,
-        *DEPENDENTS,
-    }
-)
+_REQUIRED = {resources.SERVICE_ACCOUNTS}
+"""Resources that no front end requires but agent identities do."""
 
 
 class Informers:
@@ -60,18 +54,22 @@ class Informers:
         client: kube.Client,
         on_changes: OnChanges,
         on_crd_versions: Callable[[gateway_api.CRDVersions], None],
+        kinds: Kinds = combined.KINDS,
     ) -> None:
+        """``kinds``: kinds of front ends."""
+        watched = watched_resources(kinds)
+        required = {each.resource for each in kinds if each.required} | _REQUIRED
         self._on_crd_versions = on_crd_versions
         self._versions = gateway_api.CRDVersions()
         self.by_kind = {
             resource.kind: Informer(
-                client, resource, on_changes=on_changes, optional=resource in _OPTIONAL
+                client, resource, on_changes=on_changes, optional=resource not in required
             )
-            for resource in WATCHED_RESOURCES
+            for resource in watched
         }
         self._by_crd = {
             f"{resource.plural}.{resource.group}": self.by_kind[resource.kind]
-            for resource in WATCHED_RESOURCES
+            for resource in watched
         }
         # Optional: without permission to list them the version of Gateway API stays unknown.
         self._crds = Informer(

@@ -17,7 +17,7 @@ import structlog
 
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.upstream_cluster import replicas
+from gatehouse.compiler.frontends.inputs import replicas
 from gatehouse.controller import outputs, programmed_condition
 from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
 from gatehouse.controller.deadlines import Deadlines

@@ -79,7 +79,9 @@ class Controller:
             self.recorder, self._published_for, request
         )
         self.statuses = StatusWriter(
-            client, {resource.kind: resource for resource in combined.REPORTED}, self._current
+            client,
+            {resource.kind: resource for resource in combined.KINDS.with_status},
+            self._current,
         )
         self.provisioner = GatewayProvisioner(
             client,
@@ -174,7 +176,7 @@ class Controller:
 
     def _on_changes(self, resource: Resource, changes: Changes) -> None:
         self.load_balancers.on_changes(resource, changes)
-        if resource in combined.KINDS:
+        if resource in combined.KINDS.resources:
             self.loop.on_changes(resource, changes)
         if resource is resources.SECRETS and any(
             (each.namespace, each.name) in changes for each in self._copies

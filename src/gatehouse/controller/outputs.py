@@ -21,7 +21,7 @@ OutputQuery = Callable[[Ask, Source], Output[Any, Any]]
 FragmentKey = tuple[int, Any]
 """Key of a fragment in :attr:`Output.findings`."""
 
-_REPORTED = frozenset(resource.kind for resource in combined.REPORTED)
+_REPORTED = frozenset(resource.kind for resource in combined.KINDS.with_status)
 
 
 def capabilities_key(controller: str, gateway: Key) -> Key:

@@ -1,7 +1,7 @@
 """RBAC permissions of the controller: the verbs it uses on each resource, and no others.
 
-Derived from the tables of kinds that the controller uses. Tests compare the roles of the embedded
-API server and of the chart with it.
+Derived from the records of the front ends' kinds. `make chart` writes the rules of the chart and of
+the embedded API server from them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, external_load_balancer
-from gatehouse.controller.informers import DEPENDENTS, WATCHED_RESOURCES
+from gatehouse.compiler.frontends.kinds import Kind, Kinds
+from gatehouse.controller.informers import watched_resources
 from gatehouse.controller.provisioner.reconcile import KINDS as PROVISIONED
 
 
@@ -26,31 +27,37 @@ class Permission(NamedTuple):
     verb: str
 
 
-def watch_permissions() -> set[Permission]:
+KINDS: tuple[Kind, ...] = (*combined.KINDS, *external_load_balancer.FRONT_END.kinds)
+"""Kinds of all front ends."""
+
+
+def watch_permissions(kinds: Iterable[Kind] = KINDS) -> set[Permission]:
     """Return permissions to watch objects, and to read them again after a write conflict."""
-    watched = {*WATCHED_RESOURCES, *external_load_balancer.KINDS, resources.DEFINITIONS}
-    permissions = _all(watched, "list watch")
-    return permissions | _all(combined.REPORTED, "get")
+    kinds = tuple(kinds)
+    watched = {*watched_resources(Kinds(*kinds)), resources.DEFINITIONS}
+    updated = [kind.resource for kind in kinds if kind.status_verb == "update"]
+    return _all(watched, "list watch") | _all(updated, "get")
 
 
-def status_permissions() -> set[Permission]:
+def status_permissions(kinds: Iterable[Kind] = KINDS) -> set[Permission]:
     """Return permissions to write statuses and Events."""
-    return (
-        _all(combined.REPORTED, "update", "status")
-        | _all([resources.EXTERNAL_LOAD_BALANCERS], "patch", "status")
-        | _all([resources.RATE_LIMIT_CONDITIONS], "update", "status")
-        | _all([resources.EVENTS], "create patch")
-        | {Permission("events.k8s.io", "events", verb) for verb in ("create", "patch")}
-    )
+    found = _all([resources.EVENTS], "create patch")
+    found |= {Permission("events.k8s.io", "events", verb) for verb in ("create", "patch")}
+    for kind in kinds:
+        found |= _all([kind.resource], kind.status_verb, "status")
+        found |= _all([each.resource for each in kind.owned if each.has_status], "update", "status")
+    return found
 
 
-def provisioner_permissions() -> set[Permission]:
-    """Return permissions for provisioned objects, except Secrets, and for dependents."""
-    kinds = [kind for kind in PROVISIONED if kind is not resources.SECRETS]
-    kinds += DEPENDENTS
-    return _all(kinds, "get list create update delete") | _all(
-        [resources.GATEWAY_CLASSES], "create"
-    )
+def write_permissions(kinds: Iterable[Kind] = KINDS) -> set[Permission]:
+    """Return permissions for provisioned objects, except Secrets, and for owned objects."""
+    kinds = tuple(kinds)
+    written = [resource for resource in PROVISIONED if resource is not resources.SECRETS]
+    written += [owned.resource for kind in kinds for owned in kind.owned]
+    found = _all(written, "get list create update delete")
+    for kind in kinds:
+        found |= _all([kind.resource], " ".join(kind.verbs))
+    return found
 
 
 def secret_copy_permissions() -> set[Permission]:
@@ -73,12 +80,13 @@ def leader_label_permissions() -> set[Permission]:
     return _all([resources.PODS], "list watch patch")
 
 
-def all_permissions() -> set[Permission]:
-    """Return all permissions of the controller."""
+def all_permissions(kinds: Iterable[Kind] = KINDS) -> set[Permission]:
+    """Return all permissions of a controller with front ends for these kinds."""
+    kinds = tuple(kinds)
     return (
-        watch_permissions()
-        | status_permissions()
-        | provisioner_permissions()
+        watch_permissions(kinds)
+        | status_permissions(kinds)
+        | write_permissions(kinds)
         | secret_copy_permissions()
         | token_review_permissions()
         | leader_election_permissions()

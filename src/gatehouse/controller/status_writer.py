@@ -98,7 +98,7 @@ class StatusWriter:
         if desired is None or current is None:
             return
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = combined.merge_status(current.get("status"), desired, now)
+        status = combined.merge_status(key[0], current.get("status"), desired, now)
         if status is None:
             return
         body = {**current, "status": status}

@@ -8,6 +8,8 @@ that their code uses.
 from __future__ import annotations
 
 import copy
+import json
+from importlib import resources
 
 from gatehouse.apiserver.rbac.authorizer import MASTERS
 from gatehouse.apiserver.rbac.coverage import compact, uncovered
@@ -34,13 +36,11 @@ _AUTOSCALING = "autoscaling"
 _BATCH = "batch"
 _COORDINATION = "coordination.k8s.io"
 _CORE = ""
-_DEFINITIONS = "apiextensions.k8s.io"
 _DISCOVERY = "discovery.k8s.io"
 _EVENTS = "events.k8s.io"
 _GATEWAY_API = "gateway.networking.k8s.io"
 _GATEHOUSE = "gatehouse.dev"
 _NETWORKING = "networking.k8s.io"
-_EXTERNAL_DNS = "externaldns.k8s.io"
 _NGINX = "gateway.nginx.org"
 _POLICY = "policy"
 _PROXY = "proxy.kubegateway.io"
@@ -56,28 +56,21 @@ _ROUTES = "httproutes grpcroutes tlsroutes tcproutes udproutes"
 _OF_GATEWAYS = f"gateways listenersets {_ROUTES} backendtlspolicies"
 
 
-def _rule(verbs: str, groups: tuple[str, ...] | str, resources: str) -> PolicyRule:
+def _rule(verbs: str, groups: tuple[str, ...] | str, names: str) -> PolicyRule:
     return {
         "verbs": verbs.split(),
         "apiGroups": [groups] if isinstance(groups, str) else list(groups),
-        "resources": resources.split(),
+        "resources": names.split(),
     }
-
-
-def _statuses(resources: str) -> str:
-    return " ".join(f"{one}/status" for one in resources.split())
 
 
 def _get(urls: str) -> PolicyRule:
     return {"verbs": ["get"], "nonResourceURLs": urls.split()}
 
 
-def _and(resources: str, subresource: str) -> str:
-    return " ".join(f"{one} {one}/{subresource}" for one in resources.split())
+def _and(names: str, subresource: str) -> str:
+    return " ".join(f"{one} {one}/{subresource}" for one in names.split())
 
-
-_EVENTS_WRITER = _rule("create patch", (_CORE, _EVENTS), "events")
-"""Includes patch: a repeated Event is counted by a patch."""
 
 _VIEW = (
     _rule(_READ, _CORE, _and("namespaces pods services", "status")),
@@ -117,48 +110,10 @@ _ADMIN = (
     _rule(_BOTH, _PROXY, ALL),
 )
 
-_OF_NGINX = (
-    "authenticationfilters clientsettingspolicies observabilitypolicies proxysettingspolicies "
-    "ratelimitpolicies snippetsfilters snippetspolicies upstreamsettingspolicies"
+_CONTROLLER: tuple[PolicyRule, ...] = tuple(
+    json.loads(resources.files(__package__).joinpath("controller_rules.json").read_bytes())
 )
-
-_OWNED = "configmaps secrets serviceaccounts services"
-
-_CONTROLLER = (
-    _rule(_FOLLOW, _CORE, "namespaces nodes"),
-    _rule(_FOLLOW, _DEFINITIONS, "customresourcedefinitions"),
-    _rule(_READ, _CORE, _OWNED),
-    _rule(_READ, _APPS, "daemonsets deployments"),
-    _rule(_READ, _AUTOSCALING, "horizontalpodautoscalers"),
-    _rule(_READ, _POLICY, "poddisruptionbudgets"),
-    _rule(_READ, _NETWORKING, "networkpolicies"),
-    _rule(_FOLLOW, _DISCOVERY, "endpointslices"),
-    _rule(_READ, _GATEWAY_API, f"gatewayclasses {_OF_GATEWAYS}"),
-    _rule(_FOLLOW, _GATEWAY_API, "referencegrants"),
-    _rule(_READ, _NGINX, _OF_NGINX),
-    _rule(_FOLLOW, _NGINX, "nginxproxies"),
-    _rule(_FOLLOW, _GATEHOUSE, "gatewayparameters externalloadbalancers"),
-    _rule(_READ, _GATEHOUSE, "hostedapiservers"),
-    _rule(_READ, _PROXY, "upstreamclusters"),
-    _rule("create update delete", _CORE, _OWNED),
-    _rule("create update delete", _APPS, "daemonsets deployments"),
-    _rule("create update delete", _AUTOSCALING, "horizontalpodautoscalers"),
-    _rule("create update delete", _POLICY, "poddisruptionbudgets"),
-    _rule("create update delete", _NETWORKING, "networkpolicies"),
-    _rule("get create update", _COORDINATION, "leases"),
-    _rule(f"{_FOLLOW} patch", _CORE, "pods"),
-    _rule("create", _GATEWAY_API, "gatewayclasses"),
-    _rule("update", _GATEWAY_API, _statuses(f"gatewayclasses {_OF_GATEWAYS}")),
-    _rule("update", _NGINX, _statuses(_OF_NGINX)),
-    _rule("update", _PROXY, "ratelimitconditions/status upstreamclusters/status"),
-    _rule("update", _GATEHOUSE, "hostedapiservers/status"),
-    _rule("patch", _GATEHOUSE, "externalloadbalancers/status"),
-    _rule(f"{_READ} create update delete", _EXTERNAL_DNS, "dnsendpoints"),
-    _rule(f"{_READ} create update delete", _PROXY, "ratelimitconditions"),
-    _rule("create", _AUTHENTICATION, "tokenreviews"),
-    _EVENTS_WRITER,
-)
-"""A test compares this list with the tables of the controller."""
+"""Rules of the controller, which `make chart` derives from the kinds that it reads and writes."""
 
 _NODE = (
     _rule(_READ, _CORE, "pods services"),

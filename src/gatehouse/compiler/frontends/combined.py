@@ -1,7 +1,7 @@
-"""Gateway API joined with the plug-ins whose objects attach to Gateway listeners.
+"""Gateway API joined with the front ends whose objects attach to Gateway listeners.
 
-A *plug-in* is a front end that implements :class:`FrontendPlugin` at module level. A new one is an
-entry in :data:`PLUGINS`.
+Each front end is a record (:class:`gatehouse.compiler.frontends.front_end.FrontEnd`). A new one is
+an entry in :data:`FRONT_ENDS`.
 """
 
 from __future__ import annotations
@@ -11,73 +11,35 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from gatehouse.apis import meta, resources
 from gatehouse.compiler.frontends import gateway_api, hosted_apiserver, upstream_cluster
 from gatehouse.compiler.frontends.contribution import EMPTY, Contribution
+from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import parent_of
 from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus, SetStatus
+from gatehouse.compiler.frontends.kinds import DesiredStatus, Kinds
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster
-from gatehouse.incremental.query import Ask, Index, Key
+from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
-Status = gateway_api.Status | upstream_cluster.ClusterStatus | hosted_apiserver.HostedStatus
+Status = DesiredStatus
 
-
-class FrontendPlugin(Protocol):
-    """Interface of a front end whose objects attach to listeners, like routes."""
-
-    @property
-    def KINDS(self) -> tuple[resources.Resource, ...]:
-        """Resources to watch."""
-
-    @property
-    def INDEXES(self) -> Mapping[str, tuple[Index, ...]]:
-        """Index buckets by kind. Objects with a status are in the bucket ``STATUS_SUBJECTS``."""
-
-    def decode(self, kind: str, raw: Mapping[str, Any]) -> meta.Resource:
-        """Decode an object. Never raises."""
-
-    def contribution(self, ask: Ask, gateway: Key) -> Contribution:
-        """Return what this front end adds to a Gateway."""
-
-    def attached(self, ask: Ask, gateway: Key) -> Mapping[tuple[Key, str], int]:
-        """Return the number of attached objects per listener of a Gateway and its ListenerSets."""
-
-    def status(self, ask: Ask, key: Key) -> Status | None:
-        """Return the desired status of an object, without times."""
-
-    def gateways_of(self, ask: Ask, key: Key) -> tuple[Key, ...]:
-        """Return the Gateways that serve an object."""
-
-
-PLUGINS: tuple[FrontendPlugin, ...] = (upstream_cluster, hosted_apiserver)
-
-KINDS: tuple[resources.Resource, ...] = (
-    *gateway_api.KINDS,
-    *(kind for plugin in PLUGINS for kind in plugin.KINDS),
+FRONT_ENDS: tuple[FrontEnd, ...] = (
+    gateway_api.FRONT_END,
+    upstream_cluster.FRONT_END,
+    hosted_apiserver.FRONT_END,
 )
-"""Resources to watch."""
 
-OPTIONAL_KINDS: tuple[resources.Resource, ...] = (
-    *gateway_api.OPTIONAL_KINDS,
-    *(kind for plugin in PLUGINS for kind in plugin.KINDS),
-)
-"""Resources whose CRDs may be missing from the cluster."""
+KINDS = Kinds(*(kind for front_end in FRONT_ENDS for kind in front_end.kinds))
+"""Kinds of all front ends."""
 
-INDEXES: Mapping[str, tuple[Index, ...]] = {
-    **gateway_api.INDEXES,
-    **{kind: indexes for plugin in PLUGINS for kind, indexes in plugin.INDEXES.items()},
-}
-"""Index buckets of each kind, for :class:`gatehouse.incremental.query.Snapshot`."""
+INDEXES = KINDS.indexes
+decode = KINDS.decode
 
-REPORTED: tuple[resources.Resource, ...] = (
-    *gateway_api.STATUS_KINDS,
-    *(kind for plugin in PLUGINS for kind in plugin.KINDS),
-)
-"""Resources whose statuses the controller writes."""
-
-_BY_KIND = {kind.kind: plugin for plugin in PLUGINS for kind in plugin.KINDS}
+_BY_KIND = {kind: front_end for front_end in FRONT_ENDS for kind in front_end.kinds.by_name}
+_EXTENSIONS = [each.extend for each in FRONT_ENDS if each.extend is not None]
+_CONTRIBUTIONS = [each.contribution for each in FRONT_ENDS if each.contribution is not None]
+_ATTACHED = [each.attached for each in FRONT_ENDS if each.attached is not None]
 
 
 class _Named(Protocol):
@@ -88,12 +50,6 @@ class _Named(Protocol):
 N = TypeVar("N", bound=_Named)
 
 
-def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
-    """Decode an object of one of :data:`KINDS`. Never raises."""
-    plugin = _BY_KIND.get(kind)
-    return plugin.decode(kind, raw) if plugin is not None else gateway_api.decode(kind, raw)
-
-
 def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
     """Return the IR of a Gateway.
 
@@ -102,9 +58,9 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
     gateway = ask(gateway_api.compile_gateway, key)
     if gateway is None:
         return None
-    # Merged incrementally: there are thousands of hostnames and clusters, too many to copy.
-    gateway = hosted_apiserver.with_hosted_apiservers(ask, key, gateway)
-    added = [c for plugin in PLUGINS if (c := ask(plugin.contribution, key)) != EMPTY]
+    for extend in _EXTENSIONS:
+        gateway = extend(ask, key, gateway)
+    added = [c for contribution in _CONTRIBUTIONS if (c := ask(contribution, key)) != EMPTY]
     return _with(gateway, added) if added else gateway
 
 
@@ -145,30 +101,30 @@ def _union(first: tuple[N, ...], parts: Iterable[tuple[N, ...]]) -> tuple[N, ...
 
 
 def subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
-    """Return every object whose status the controller may write, including those of plug-ins."""
+    """Return every object whose status the controller may write, of any front end."""
     return ask(gateway_api.subjects, "")
 
 
 def status(ask: Ask, key: Key) -> Status | None:
     """Return the desired status of an object; None if this controller does not manage it."""
-    plugin = _BY_KIND.get(key[0])
-    if plugin is not None:
-        return plugin.status(ask, key)
+    kind = KINDS.by_name[key[0]]
+    if kind.status is None:
+        return None
     # A plain call, not a query: a second memo for each of 40,000 routes would be waste.
-    desired = gateway_api.status(ask, key)
+    desired = kind.status(ask, key)
     if isinstance(desired, GatewayStatus | SetStatus):
         return _counted(ask, key, desired)
     return desired
 
 
 def _counted(ask: Ask, key: Key, desired: GatewayStatus | SetStatus) -> GatewayStatus | SetStatus:
-    """Add the objects of plug-ins to the counts of attached routes."""
+    """Add the objects of other front ends to the counts of attached routes."""
     gateway = key if key[0] == "Gateway" else ask(parent_of, key)
     if gateway is None:
         return desired
     counts: dict[str, int] = {}
-    for plugin in PLUGINS:
-        for (owner, name), count in ask(plugin.attached, gateway).items():
+    for attached in _ATTACHED:
+        for (owner, name), count in ask(attached, gateway).items():
             if owner == key:
                 counts[name] = counts.get(name, 0) + count
     if not any(counts.values()):
@@ -181,22 +137,22 @@ def _counted(ask: Ask, key: Key, desired: GatewayStatus | SetStatus) -> GatewayS
 
 
 def gateways_of(ask: Ask, key: Key) -> tuple[Key, ...] | None:
-    """Return the managed Gateways that serve a route or an object of a plug-in; else None.
+    """Return the managed Gateways that serve a route or another attached object; else None.
 
     The status of such an object is deferred until their data planes have confirmed it.
     """
-    plugin = _BY_KIND.get(key[0])
-    if plugin is not None:
-        return plugin.gateways_of(ask, key)
-    return gateway_api.gateways_of_route(ask, key) if key[0] in gateway_api.ROUTE_KINDS else None
+    kind = KINDS.by_name[key[0]]
+    return None if kind.gateways_of is None else kind.gateways_of(ask, key)
+
+
+def deadlines(ask: Ask, key: Key) -> tuple[int, ...] | None:
+    """Return the points in time (Unix seconds) at which the status of an object changes."""
+    kind = KINDS.by_name[key[0]]
+    return None if kind.deadlines is None else kind.deadlines(ask, key)
 
 
 def merge_status(
-    current: Mapping[str, Any] | None, desired: Status, now: str
+    kind: str, current: Mapping[str, Any] | None, desired: Status, now: str
 ) -> dict[str, Any] | None:
     """Return the whole status to write; None if ``current`` is up to date. ``now``: RFC 3339."""
-    if isinstance(desired, upstream_cluster.ClusterStatus):
-        return upstream_cluster.merge_status(current, desired, now)
-    if isinstance(desired, hosted_apiserver.HostedStatus):
-        return hosted_apiserver.merge_status(current, desired, now)
-    return gateway_api.merge_status(current, desired, now)
+    return _BY_KIND[kind].merge_status(current, desired, now)

@@ -1,4 +1,4 @@
-"""Additions of a plug-in to the IR of a Gateway."""
+"""Additions of a front end to the IR of a Gateway."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import structlog
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.backends import nginx_plus
+from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import LoadBalancer, Machines
 from gatehouse.controller.load_balancers import machines
@@ -40,9 +41,7 @@ log = structlog.get_logger("gatehouse.load_balancers")
 DEBOUNCE_SECONDS = 0.05
 """Debounce of changes in seconds before a compile pass. The debounce of hosts is longer."""
 
-SHARED = tuple(
-    each for each in front.KINDS if each not in (resources.NODES, resources.EXTERNAL_LOAD_BALANCERS)
-)
+SHARED = tuple(each for each in front.KINDS if each in combined.KINDS.resources)
 """Kinds watched by the controller's own informers."""
 
 
@@ -55,11 +54,11 @@ class LoadBalancers:
         """``shared``: the controller's informers by kind, which include :data:`SHARED`."""
         self._shared = shared
         self._own = {
-            each.kind: Informer(client, each, on_changes=self.on_changes, optional=optional)
-            for each, optional in (
-                (resources.EXTERNAL_LOAD_BALANCERS, True),
-                (resources.NODES, False),
+            each.resource.kind: Informer(
+                client, each.resource, on_changes=self.on_changes, optional=not each.required
             )
+            for each in front.FRONT_END.kinds
+            if each.resource not in SHARED
         }
         self._engine = query.Engine(query.Snapshot(front.INDEXES))
         self._requested, self._wake_up = asyncio.Event(), asyncio.Event()
@@ -114,7 +113,8 @@ class LoadBalancers:
         Start it only after the shared informers have synchronized.
         """
         async with asyncio.TaskGroup() as group:
-            balancers, nodes = self._own.values()
+            balancers = self._own[resources.EXTERNAL_LOAD_BALANCERS.kind]
+            nodes = self._own[resources.NODES.kind]
             group.create_task(balancers.run())
             await balancers.synced.wait()
             if self._object(front.NLK_CONFIG_KEY) is None:

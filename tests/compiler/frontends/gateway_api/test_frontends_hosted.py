@@ -55,7 +55,7 @@ def advertised(address: str, port: int = 443) -> Object:
     ],
 )
 def test_invalid_value_is_reported_with_its_field(spec: Object, field: str) -> None:
-    found = parse_spec(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
+    found = parse_spec(combined.decode("HostedAPIServer", server(**spec)))
     assert field in found.problem
     assert (found.hosts, found.address, found.sources) == ((), "", ())
 
@@ -66,7 +66,7 @@ def test_values_are_normalized() -> None:
         "allowedSources": ["10.1.2.3/8", "192.0.2.1", "10.0.0.0/8", "2001:DB8::1/32"],
         **advertised("FD00:0:0::0005"),
     }
-    found = parse_spec(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
+    found = parse_spec(combined.decode("HostedAPIServer", server(**spec)))
     assert found.problem == ""
     assert found.hosts == ("api.one.test", "b.test")
     assert found.address == "fd00::5"

@@ -29,7 +29,7 @@ def status(controller: str, *listeners: dict[str, Any]) -> dict[str, Any]:
     with engine.compile() as ask:
         found = ask(gateway_api.status, GATEWAY)
     assert found is not None
-    return gateway_api.merge_status(None, found, CREATED) or {}
+    return gateway_api.FRONT_END.merge_status(None, found, CREATED) or {}
 
 
 def said(listener: dict[str, Any], kind: str) -> tuple[str, str, str]:

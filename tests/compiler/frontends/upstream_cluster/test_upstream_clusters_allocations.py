@@ -8,7 +8,8 @@ import pytest
 
 from fakes.upstream_worlds import EVERYTHING, GATEWAY, World
 from gatehouse.compiler.frontends import gateway_api
-from gatehouse.compiler.frontends.upstream_cluster import conditions, replicas
+from gatehouse.compiler.frontends.inputs import replicas
+from gatehouse.compiler.frontends.upstream_cluster import conditions
 from gatehouse.compiler.frontends.upstream_cluster.allocations import MAX_PER_DATA_PLANE_OBJECTS
 from gatehouse.compiler.ir.kube_apiserver import InFlight
 from gatehouse.incremental.query import Key

@@ -17,7 +17,7 @@ from fakes.upstream_worlds import (
     pair,
 )
 from gatehouse.compiler.frontends import combined, gateway_api
-from gatehouse.compiler.frontends.upstream_cluster import replicas
+from gatehouse.compiler.frontends.inputs import replicas
 from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs, InFlight, TokenBucket
 
 OLD, NEW = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
@@ -452,13 +452,16 @@ def test_equal_status_is_not_written(world: World) -> None:
     first = world.status(key)
     assert condition(first, "PartiallyInvalid")[0] == "True"
     wanted = world.gateway_status(key)
-    assert combined.merge_status(first, wanted, "2030-01-01T00:00:00Z") is None
+    assert combined.merge_status(key[0], first, wanted, "2030-01-01T00:00:00Z") is None
     theirs = {"gatewayRef": {"namespace": "x", "name": "y"}, "controllerName": "else.example/c"}
     mixed = {**first, "gateways": [theirs, *first["gateways"]], "more": 1}
     mixed["conditions"] = [*mixed["conditions"], {"type": "Theirs", "status": "True"}]
-    assert combined.merge_status(mixed, wanted, "2030-01-01T00:00:00Z") is None
+    assert combined.merge_status(key[0], mixed, wanted, "2030-01-01T00:00:00Z") is None
     world.cluster("a.example")
-    merged = combined.merge_status(mixed, world.gateway_status(key), "2030-01-01T00:00:00Z") or {}
+    merged = (
+        combined.merge_status(key[0], mixed, world.gateway_status(key), "2030-01-01T00:00:00Z")
+        or {}
+    )
     assert {each["type"] for each in merged["conditions"]} == {
         *("Accepted", "ResolvedRefs", "Programmed", "Theirs")
     }

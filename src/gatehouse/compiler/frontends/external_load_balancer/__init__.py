@@ -1,7 +1,8 @@
 """Front end for load balancers outside the cluster, whose upstreams are ports of Services.
 
-Reading order: :mod:`inputs` (kinds and index buckets), :mod:`sources` (ExternalLoadBalancers, and
-``nlk-config`` with :mod:`nlk_config`), :mod:`hosts` (URL and credentials of each host),
+Reading order: :mod:`front_end` (the kinds), :mod:`inputs` (index buckets), :mod:`sources`
+(ExternalLoadBalancers, and ``nlk-config`` with :mod:`nlk_config`), :mod:`hosts` (URL and
+credentials of each host),
 :mod:`claims` (ports of Services that request upstreams), :mod:`ownership` (conflicts between
 claims), :mod:`nodes` and :mod:`servers` (the servers of an upstream; addresses: :mod:`addresses`),
 :mod:`machines` (the whole configuration of external machines), :mod:`translate` (the IR),
@@ -10,11 +11,14 @@ claims), :mod:`nodes` and :mod:`servers` (the servers of an upstream; addresses:
 """
 
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Note, Reason
-from gatehouse.compiler.frontends.external_load_balancer.inputs import (
+from gatehouse.compiler.frontends.external_load_balancer.front_end import (
+    FRONT_END,
     INDEXES,
     KINDS,
-    NLK_CONFIG_KEY,
     decode,
+)
+from gatehouse.compiler.frontends.external_load_balancer.inputs import (
+    NLK_CONFIG_KEY,
     name_of,
     owned,
     relevant,
@@ -28,6 +32,7 @@ from gatehouse.compiler.frontends.external_load_balancer.status import (
 from gatehouse.compiler.frontends.external_load_balancer.translate import Compiled, compile_balancer
 
 __all__ = [
+    "FRONT_END",
     "INDEXES",
     "KINDS",
     "NLK_CONFIG_KEY",

@@ -1,7 +1,8 @@
 """Front end for all kinds of Gateway API v1 and the objects that they refer to.
 
 Reading order:
-- :mod:`inputs` (kinds, index buckets, settings) and :mod:`findings` (reasons, conditions);
+- :mod:`front_end` (a record for each kind), :mod:`buckets`, :mod:`inputs` (settings) and
+  :mod:`findings` (reasons, conditions);
 - :mod:`crd_version` and :mod:`classes` (which Gateways are managed), :mod:`allowed_namespaces`,
   :mod:`reference_grants`, :mod:`hostnames`, :mod:`header_names`;
 - :mod:`listeners` (validity, conflicts, certificates, addresses);
@@ -22,19 +23,22 @@ from gatehouse.compiler.frontends.gateway_api.extensions.parameters import (
     Provisioning,
     provisioning,
 )
+from gatehouse.compiler.frontends.gateway_api.front_end import (
+    FRONT_END,
+    INDEXES,
+    ROUTE_KINDS,
+    decode,
+    status,
+    subjects,
+)
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     BACK_END_FINDINGS_KEY,
     CONTROLLERS,
     CRD_VERSIONS_KEY,
     ENVOY,
-    INDEXES,
-    KINDS,
     NGINX,
-    OPTIONAL_KINDS,
-    ROUTE_KINDS,
     ROUTES,
     SETTINGS_KEY,
-    STATUS_KINDS,
     CRDVersions,
     Fetch,
     Fetched,
@@ -42,7 +46,6 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     RejectedObject,
     Replacement,
     Settings,
-    decode,
     key_of,
     rejected_certificate_key,
     rejected_object_key,
@@ -53,11 +56,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
 from gatehouse.compiler.frontends.gateway_api.listeners.addresses import gateway_addresses
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import service_ports
 from gatehouse.compiler.frontends.gateway_api.status.merge import merge_status
-from gatehouse.compiler.frontends.gateway_api.status.status import (
-    gateways_of_route,
-    status,
-    subjects,
-)
+from gatehouse.compiler.frontends.gateway_api.status.route_status import gateways_of_route
 from gatehouse.compiler.frontends.gateway_api.status.types import Status
 from gatehouse.compiler.frontends.gateway_api.translate import compile_gateway
 
@@ -67,11 +66,9 @@ __all__ = [
     "CRDVersions",
     "CONTROLLERS",
     "ENVOY",
+    "FRONT_END",
     "INDEXES",
-    "KINDS",
     "NGINX",
-    "OPTIONAL_KINDS",
-    "STATUS_KINDS",
     "Provisioning",
     "ROUTES",
     "ROUTE_KINDS",

@@ -1,122 +1,21 @@
-"""Inputs of the front end: kinds, index buckets, settings, and values that the controller sets."""
+"""Inputs of the front end: index buckets, settings, and values that the controller sets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from gatehouse.apis import (
-    core,
-    gateway,
-    meta,
-    nginx_authentication,
-    nginx_gateway,
-    policies,
-    resources,
-    routes,
-)
+from gatehouse.apis import gateway
 from gatehouse.compiler.ir.http import Route
 from gatehouse.compiler.ir.settings import UsageReports
 from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.dataplane.origin import Origin
-from gatehouse.incremental.query import Ask, Index, Key
-
-VIEWS: Mapping[str, type[meta.Resource]] = {
-    "Namespace": core.Namespace,
-    "Service": core.Service,
-    "EndpointSlice": core.EndpointSlice,
-    "Secret": core.Secret,
-    "ConfigMap": core.ConfigMap,
-    "GatewayClass": gateway.GatewayClass,
-    "Gateway": gateway.Gateway,
-    "ListenerSet": gateway.ListenerSet,
-    "HTTPRoute": routes.HTTPRoute,
-    "GRPCRoute": routes.GRPCRoute,
-    "TLSRoute": routes.TLSRoute,
-    "TCPRoute": routes.TCPRoute,
-    "UDPRoute": routes.UDPRoute,
-    "ReferenceGrant": policies.ReferenceGrant,
-    "BackendTLSPolicy": policies.BackendTLSPolicy,
-    "ClientSettingsPolicy": nginx_gateway.ClientSettingsPolicy,
-    "ProxySettingsPolicy": nginx_gateway.ProxySettingsPolicy,
-    "RateLimitPolicy": nginx_gateway.RateLimitPolicy,
-    "UpstreamSettingsPolicy": nginx_gateway.UpstreamSettingsPolicy,
-    "ObservabilityPolicy": nginx_gateway.ObservabilityPolicy,
-    "SnippetsPolicy": nginx_gateway.SnippetsPolicy,
-    "NginxProxy": nginx_gateway.NginxProxy,
-    "GatewayParameters": nginx_gateway.GatewayParameters,
-    "SnippetsFilter": nginx_gateway.SnippetsFilter,
-    "AuthenticationFilter": nginx_authentication.AuthenticationFilter,
-}
-
-POLICY_KINDS = (
-    "ClientSettingsPolicy",
-    "ProxySettingsPolicy",
-    "RateLimitPolicy",
-    "UpstreamSettingsPolicy",
-    "ObservabilityPolicy",
-    "SnippetsPolicy",
-)
-FILTER_KINDS = ("SnippetsFilter", "AuthenticationFilter")
-"""Kinds of filters in the group ``gateway.nginx.org``."""
-
-ROUTE_KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
-
-KINDS: tuple[resources.Resource, ...] = (
-    resources.NAMESPACES,
-    resources.SERVICES,
-    resources.ENDPOINT_SLICES,
-    resources.SECRETS,
-    resources.CONFIG_MAPS,
-    resources.GATEWAY_CLASSES,
-    resources.GATEWAYS,
-    resources.LISTENER_SETS,
-    resources.HTTP_ROUTES,
-    resources.GRPC_ROUTES,
-    resources.TLS_ROUTES,
-    resources.TCP_ROUTES,
-    resources.UDP_ROUTES,
-    resources.REFERENCE_GRANTS,
-    resources.BACKEND_TLS_POLICIES,
-    resources.CLIENT_SETTINGS_POLICIES,
-    resources.PROXY_SETTINGS_POLICIES,
-    resources.RATE_LIMIT_POLICIES,
-    resources.UPSTREAM_SETTINGS_POLICIES,
-    resources.OBSERVABILITY_POLICIES,
-    resources.SNIPPETS_POLICIES,
-    resources.NGINX_PROXIES,
-    resources.GATEWAY_PARAMETERS,
-    resources.SNIPPETS_FILTERS,
-    resources.AUTHENTICATION_FILTERS,
-)
-"""Resources to watch."""
-
-REQUIRED_KINDS = (
-    resources.NAMESPACES,
-    resources.SERVICES,
-    resources.ENDPOINT_SLICES,
-    resources.SECRETS,
-    resources.CONFIG_MAPS,
-    resources.GATEWAY_CLASSES,
-    resources.GATEWAYS,
-    resources.HTTP_ROUTES,
-)
-"""Resources without which nothing is compiled: partial inputs would remove configuration that data
-planes serve."""
-
-OPTIONAL_KINDS = tuple(each for each in KINDS if each not in REQUIRED_KINDS)
-"""Resources whose CRDs may be missing, for example those of another Gateway API channel."""
-
-MANAGED_BY = "app.kubernetes.io/managed-by"
-SERVICE_NAME = "kubernetes.io/service-name"
+from gatehouse.incremental.query import Ask, Key
 
 GATEWAYS: Key = ("@gateways",)
 ROUTES: Key = ("@routes",)
 FILTERS: Key = ("@filters",)
-STATUS_SUBJECTS: Key = ("@subjects",)
-"""Bucket of all objects whose status the controller may write."""
 
 NGINX = gateway.NGINX_CONTROLLER
 ENVOY = gateway.ENVOY_CONTROLLER
@@ -261,108 +160,11 @@ class Fetch(msgspec.Struct, frozen=True, order=True):
         return ("Fetched", self.url, self.trust)
 
 
-def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
-    """Decode an object of one of :data:`KINDS`. Never raises."""
-    return meta.decode(VIEWS[kind], raw)
-
-
-def _class_buckets(value: Any) -> Iterable[Key]:
-    if isinstance(value, gateway.GatewayClass):
-        yield ("@classes", value.spec.controller_name)
-
-
-def _gateway_buckets(_: Any) -> Iterable[Key]:
-    yield GATEWAYS
-
-
-def _route_buckets(value: Any) -> Iterable[Key]:
-    yield ROUTES
-    if isinstance(value, routes.Route):
-        for parent in value.spec.parent_refs:
-            namespace = parent.namespace or value.metadata.namespace
-            yield ("@routes", parent.kind or "Gateway", namespace, parent.name)
-        for backend in _backends(value):
-            yield routes_by_service(backend.namespace or value.metadata.namespace, backend.name)
-
-
-def _backends(route: routes.Route) -> Iterable[routes.BackendRef | routes.BackendObject]:
-    for rule in route.spec.rules:
-        yield from rule.backend_refs
-        if not isinstance(rule, routes.StreamRule):
-            mirrors = (each.request_mirror for each in rule.filters)
-            yield from (each.backend_ref for each in mirrors if each is not None)
-
-
 def routes_by_service(namespace: str, service: str) -> Key:
     """Return the bucket of the routes that refer to a Service."""
     return ("@referring", namespace, service)
 
 
-def _set_buckets(value: Any) -> Iterable[Key]:
-    if isinstance(value, gateway.ListenerSet):
-        parent = value.spec.parent_ref
-        yield ("@sets", parent.namespace or value.metadata.namespace, parent.name)
-
-
-def _policy_buckets(value: Any) -> Iterable[Key]:
-    if isinstance(value, policies.BackendTLSPolicy):
-        for target in value.spec.target_refs:
-            if (target.group, target.kind) == ("", "Service"):
-                yield ("@policies", value.metadata.namespace, target.name)
-
-
-def _extension_buckets(value: Any) -> Iterable[Key]:
-    if isinstance(value, nginx_gateway.Policy):
-        namespace, kind = value.metadata.namespace, type(value).__name__
-        for target in value.targets:
-            yield policies_by_target(kind, (target.kind, namespace, target.name))
-
-
 def policies_by_target(kind: str, target: Key) -> Key:
     """Return the bucket of the policies of a kind that target an object."""
     return ("@extensions", kind, *target)
-
-
-def _filter_buckets(_: Any) -> Iterable[Key]:
-    yield FILTERS
-
-
-def _slice_buckets(value: Any) -> Iterable[Key]:
-    service = value.metadata.labels.get(SERVICE_NAME)
-    if service:
-        yield ("@slices", value.metadata.namespace, service)
-
-
-def _grant_buckets(value: Any) -> Iterable[Key]:
-    yield ("@grants", value.metadata.namespace)
-
-
-def _service_buckets(value: Any) -> Iterable[Key]:
-    if value.metadata.labels.get(MANAGED_BY) == "gatehouse":
-        for owner in value.metadata.owner_references:
-            if owner.controller and owner.kind == "Gateway":
-                yield ("@service", value.metadata.namespace, owner.name)
-
-
-def _subject_buckets(_: Any) -> Iterable[Key]:
-    yield STATUS_SUBJECTS
-
-
-INDEXES: Mapping[str, tuple[Index, ...]] = {
-    "GatewayClass": (_class_buckets, _subject_buckets),
-    "Gateway": (_gateway_buckets, _subject_buckets),
-    "ListenerSet": (_set_buckets, _subject_buckets),
-    **dict.fromkeys(ROUTE_KINDS, (_route_buckets, _subject_buckets)),
-    "BackendTLSPolicy": (_policy_buckets, _subject_buckets),
-    **dict.fromkeys(POLICY_KINDS, (_extension_buckets, _subject_buckets)),
-    **dict.fromkeys(FILTER_KINDS, (_filter_buckets, _subject_buckets)),
-    "EndpointSlice": (_slice_buckets,),
-    "ReferenceGrant": (_grant_buckets,),
-    "Service": (_service_buckets,),
-}
-"""Index buckets of each kind, for :class:`gatehouse.incremental.query.Snapshot`."""
-
-STATUS_KINDS: tuple[resources.Resource, ...] = tuple(
-    each for each in KINDS if _subject_buckets in INDEXES.get(each.kind, ())
-)
-"""Resources whose statuses the controller writes."""

@@ -1,21 +1,17 @@
 """Front end for HostedAPIServers: kube-apiservers of many clusters behind one L4 load balancer.
 
-Reading order: :mod:`inputs` (kinds, and the spec in normal form), :mod:`claims` (conflicts between
-objects), :mod:`attachment` (listeners that an object attaches to), :mod:`translate` (the IR of a
-Gateway), :mod:`status` and :mod:`dns`. "Another object has the hostname": :mod:`claims`. "It
-attaches to no listener": :mod:`attachment`. Gateways, listeners, Services and endpoints are those
-of the front end of Gateway API. Never here: I/O, clocks, anything that knows a proxy.
+Reading order: :mod:`front_end` (the kind), :mod:`inputs` (the spec in normal form), :mod:`claims`
+(conflicts between objects), :mod:`attachment` (listeners that an object attaches to),
+:mod:`translate` (the IR of a Gateway), :mod:`status` and :mod:`dns`. "Another object has the
+hostname": :mod:`claims`. "It attaches to no listener": :mod:`attachment`. Gateways, listeners,
+Services and endpoints are those of the front end of Gateway API. Never here: I/O, clocks, anything
+that knows a proxy.
 """
 
 from gatehouse.compiler.frontends.hosted_apiserver.attachment import gateways_of
 from gatehouse.compiler.frontends.hosted_apiserver.dns import Records, endpoint, records, zone
-from gatehouse.compiler.frontends.hosted_apiserver.inputs import (
-    HOSTED,
-    INDEXES,
-    KIND,
-    KINDS,
-    decode,
-)
+from gatehouse.compiler.frontends.hosted_apiserver.front_end import FRONT_END
+from gatehouse.compiler.frontends.hosted_apiserver.inputs import HOSTED
 from gatehouse.compiler.frontends.hosted_apiserver.status import HostedStatus, merge_status, status
 from gatehouse.compiler.frontends.hosted_apiserver.translate import (
     attached,
@@ -24,15 +20,12 @@ from gatehouse.compiler.frontends.hosted_apiserver.translate import (
 )
 
 __all__ = [
+    "FRONT_END",
     "HOSTED",
-    "INDEXES",
-    "KIND",
-    "KINDS",
     "HostedStatus",
     "Records",
     "attached",
     "contribution",
-    "decode",
     "endpoint",
     "with_hosted_apiservers",
     "gateways_of",

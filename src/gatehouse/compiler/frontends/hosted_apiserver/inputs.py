@@ -1,22 +1,17 @@
-"""Inputs of the front end: kinds, index buckets, and the spec of an object in normal form."""
+"""Inputs of the front end: index buckets, and the spec of an object in normal form."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from gatehouse.apis import hosted_api_servers as api
-from gatehouse.apis import meta, resources
-from gatehouse.compiler.frontends.gateway_api.inputs import STATUS_SUBJECTS
-from gatehouse.incremental.query import Index, Key
-
-KIND = "HostedAPIServer"
-KINDS: tuple[resources.Resource, ...] = (resources.HOSTED_API_SERVERS,)
-"""Resources to watch."""
+from gatehouse.apis import meta
+from gatehouse.incremental.query import Key
 
 HOSTED: Key = ("@hosted",)
 """Bucket of all HostedAPIServers."""
@@ -40,12 +35,6 @@ class ParsedSpec(msgspec.Struct, frozen=True):
 
 class InvalidFieldError(ValueError):
     """An invalid field; the message has its path."""
-
-
-def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
-    """Decode an object. Never raises."""
-    assert kind == KIND
-    return meta.decode(api.HostedAPIServer, raw)
 
 
 def parse_spec(found: Any) -> ParsedSpec:
@@ -130,14 +119,10 @@ def of_gateway(gateway: Key) -> Key:
     return ("@hosted-of", *gateway[1:])
 
 
-def _buckets(found: Any) -> Iterable[Key]:
+def buckets(found: Any) -> Iterable[Key]:
+    """Yield the index buckets of a HostedAPIServer."""
     yield HOSTED
-    yield STATUS_SUBJECTS
     yield from claims(found)
     if isinstance(found, api.HostedAPIServer):
         for parent in found.spec.parent_refs:
             yield ("@hosted-of", parent.namespace or found.metadata.namespace, parent.name)
-
-
-INDEXES: Mapping[str, tuple[Index, ...]] = {KIND: (_buckets,)}
-"""Index buckets, for :class:`gatehouse.incremental.query.Snapshot`."""

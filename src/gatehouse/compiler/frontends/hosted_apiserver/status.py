@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput
 from gatehouse.compiler.frontends.gateway_api.status.merge import conditions as merged_conditions
@@ -14,10 +12,11 @@ from gatehouse.compiler.frontends.hosted_apiserver.attachment import attachment_
 from gatehouse.compiler.frontends.hosted_apiserver.claims import parsed_spec
 from gatehouse.compiler.frontends.hosted_apiserver.dns import targets_of
 from gatehouse.compiler.frontends.hosted_apiserver.translate import passthrough_cluster
+from gatehouse.compiler.frontends.kinds import DesiredStatus
 from gatehouse.incremental.query import Ask, Key
 
 
-class HostedStatus(msgspec.Struct, frozen=True, tag=True):
+class HostedStatus(DesiredStatus, frozen=True, tag=True):
     """Desired status, without times and entries of other controllers."""
 
     conditions: tuple[Condition, ...]

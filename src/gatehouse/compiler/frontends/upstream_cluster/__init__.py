@@ -1,6 +1,7 @@
 """Front end for KubeGateway's UpstreamClusters, behind listeners of Gateways (decision 0011).
 
-Reading order: :mod:`inputs` (kinds and index buckets) and :mod:`findings` (reasons of conditions),
+Reading order: :mod:`front_end` (the kind), :mod:`inputs` (index buckets) and :mod:`findings`
+(reasons of conditions),
 :mod:`attachment` (listeners that serve a cluster), :mod:`hostnames` (its hostnames and conflicts),
 :mod:`name_sets`, :mod:`rules`, :mod:`flow_control`, :mod:`feature_gates`, :mod:`auth_cache_ttls`,
 :mod:`http2_streams`, :mod:`servers` and :mod:`dispatch_policies` (translation of the object's
@@ -18,32 +19,24 @@ from gatehouse.compiler.frontends.upstream_cluster.allocations import (
 )
 from gatehouse.compiler.frontends.upstream_cluster.attachment import attached, gateways_of
 from gatehouse.compiler.frontends.upstream_cluster.credentials import certificate_times
+from gatehouse.compiler.frontends.upstream_cluster.front_end import FRONT_END
 from gatehouse.compiler.frontends.upstream_cluster.inputs import (
     CLUSTERS,
-    INDEXES,
-    KINDS,
-    decode,
-    passed,
-    replicas,
 )
 from gatehouse.compiler.frontends.upstream_cluster.status import ClusterStatus, merge_status, status
 from gatehouse.compiler.frontends.upstream_cluster.translate import contribution
 
 __all__ = [
     "CLUSTERS",
-    "INDEXES",
-    "KINDS",
+    "FRONT_END",
     "Allocation",
     "ClusterStatus",
     "allocation",
     "attached",
     "conditions",
     "contribution",
-    "decode",
     "gateways_of",
     "merge_status",
     "certificate_times",
-    "passed",
-    "replicas",
     "status",
 ]

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import msgspec
 from cryptography import x509
 
+from gatehouse.compiler.frontends.inputs import passed
 from gatehouse.compiler.frontends.upstream_cluster.findings import Finding, Reason
-from gatehouse.compiler.frontends.upstream_cluster.inputs import passed
 from gatehouse.incremental.query import Ask
 
 MAX_LISTED_NAMES = 5

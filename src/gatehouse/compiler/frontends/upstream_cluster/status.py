@@ -18,6 +18,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     unsupported,
 )
 from gatehouse.compiler.frontends.gateway_api.status import merge
+from gatehouse.compiler.frontends.kinds import DesiredStatus
 from gatehouse.compiler.frontends.upstream_cluster import attachment
 from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import (
     out_of_time,
@@ -46,7 +47,7 @@ class AtGateway(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...]
 
 
-class ClusterStatus(msgspec.Struct, frozen=True):
+class ClusterStatus(DesiredStatus, frozen=True):
     """Desired status of an UpstreamCluster."""
 
     conditions: tuple[Condition, ...]

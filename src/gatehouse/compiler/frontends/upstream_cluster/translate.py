@@ -16,6 +16,7 @@ from gatehouse.compiler.frontends.gateway_api.classes import is_managed, setting
 from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import listeners as listening
+from gatehouse.compiler.frontends.inputs import replicas
 from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies
 from gatehouse.compiler.frontends.upstream_cluster.attachment import (
     clusters_of,
@@ -27,7 +28,6 @@ from gatehouse.compiler.frontends.upstream_cluster.credentials import (
 )
 from gatehouse.compiler.frontends.upstream_cluster.flow_control import SharedLimits, spans
 from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts
-from gatehouse.compiler.frontends.upstream_cluster.inputs import replicas
 from gatehouse.compiler.ir.gateway import TrustBundle
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster, ApiListener
 from gatehouse.dataplane.origin import Origin

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from gatehouse.apis import data_plane_parameters as api
 from gatehouse.apis import data_plane_workload as api_workload
-from gatehouse.apis import gateway
-from gatehouse.apis import nginx_gateway as api
+from gatehouse.apis import gateway, gateway_parameters, nginx_gateway
 from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values, overrides
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import (
@@ -34,7 +34,7 @@ _HEADERS = {
     "X-Forwarded-Port": "x-forwarded-port",
     "X-Real-IP": "x-real-ip",
 }
-_KINDS = ((api.GROUP, "NginxProxy"), ("gatehouse.dev", "GatewayParameters"))
+_KINDS = ((nginx_gateway.GROUP, "NginxProxy"), (gateway_parameters.GROUP, "GatewayParameters"))
 _TYPE = re.compile(r"[A-Za-z0-9.+*_-]+/[A-Za-z0-9.+*_-]+|\*")
 _PROXIED = frozenset(
     {
@@ -64,7 +64,7 @@ class Parameters(msgspec.Struct, frozen=True):
 class ResolvedParameters(msgspec.Struct, frozen=True):
     """Result of resolving a ``parametersRef``; empty if there is none."""
 
-    spec: api.NginxProxySpec | None = None
+    spec: api.ParametersSpec | None = None
     problem: str = ""
     missing: bool = False
     """The problem is a missing object."""
@@ -170,8 +170,8 @@ def _class_and_own(ask: Ask, key: Key) -> tuple[ResolvedParameters, ResolvedPara
     return outer, ask(of_gateway, key)
 
 
-def _merged(ask: Ask, key: Key) -> api.NginxProxySpec:
-    spec = api.NginxProxySpec()
+def _merged(ask: Ask, key: Key) -> api.ParametersSpec:
+    spec = api.ParametersSpec()
     for each in _class_and_own(ask, key):
         spec = _override(spec, each.spec) if each.spec is not None else spec
     return spec
@@ -186,11 +186,11 @@ def _resolve(ask: Ask, group: str, kind: str, namespace: str, name: str) -> Reso
     found = ask.read((kind, namespace, name))
     if found is None:
         return ResolvedParameters(problem=f"{kind} {namespace}/{name} not found", missing=True)
-    if not isinstance(found, api.NginxProxy):
+    if not isinstance(found, nginx_gateway.NginxProxy | gateway_parameters.GatewayParameters):
         return ResolvedParameters(problem=f"{kind} {namespace}/{name} is invalid")
     if rejected := rejected_by_proxy(ask, (kind, namespace, name)):
         # The proxy does not read the settings of the workload, which must not change.
-        workload = api.NginxProxySpec(
+        workload = api.ParametersSpec(
             kubernetes=found.spec.kubernetes,
             ip_family=found.spec.ip_family,
             logging=found.spec.logging,
@@ -205,7 +205,7 @@ def _resolve(ask: Ask, group: str, kind: str, namespace: str, name: str) -> Reso
     return ResolvedParameters(found.spec, origin=origin)
 
 
-def _override(outer: api.NginxProxySpec, inner: api.NginxProxySpec) -> api.NginxProxySpec:
+def _override(outer: api.ParametersSpec, inner: api.ParametersSpec) -> api.ParametersSpec:
     set_values = {
         field: value
         for field in inner.__struct_fields__
@@ -216,7 +216,7 @@ def _override(outer: api.NginxProxySpec, inner: api.NginxProxySpec) -> api.Nginx
     return msgspec.structs.replace(outer, **set_values)
 
 
-def _workload(spec: api.NginxProxySpec) -> tuple[api_workload.Workload, list[str]]:
+def _workload(spec: api.ParametersSpec) -> tuple[api_workload.Workload, list[str]]:
     """Parse ``spec.kubernetes``; return the workload and the problems."""
     raw = spec.kubernetes or {}
     try:
@@ -264,7 +264,7 @@ def _patch_problems(workload: api_workload.Workload) -> Iterator[str]:
                 yield f"{where}: must be {expected} for type {patch.type}"
 
 
-def _parse(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
+def _parse(spec: api.ParametersSpec) -> tuple[Parameters, list[str]]:
     parse = FieldParser()
     family = spec.ip_family or "dual"
     edge = ir.DataPlaneSettings(

@@ -11,7 +11,7 @@ from gatehouse.apis import nginx_gateway, routes
 from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.extensions import authentication, snippets
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import FILTER_KINDS, rejected_by_proxy
+from gatehouse.compiler.frontends.gateway_api.inputs import rejected_by_proxy
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     ClusterKey,
     resolve,
@@ -30,6 +30,9 @@ _STATUSES: dict[int, Literal[301, 302, 303, 307, 308]] = {
     307: 307,
     308: 308,
 }
+_EXTENSION_KINDS = ("SnippetsFilter", "AuthenticationFilter")
+"""Kinds of filters in the group ``gateway.nginx.org``."""
+
 _SCHEMES: dict[str, Literal["http", "https"]] = {"http": "http", "https": "https"}
 
 
@@ -173,7 +176,7 @@ def _with_extension(
         return _replace(result, findings=(*result.findings, finding))
 
     kind, key = reference.kind, (reference.kind, namespace, reference.name)
-    if reference.group != nginx_gateway.GROUP or kind not in FILTER_KINDS:
+    if reference.group != nginx_gateway.GROUP or kind not in _EXTENSION_KINDS:
         return refused(f"{reference.group}/{kind} is not supported")
     if kind == "SnippetsFilter" and (why := snippets.rejection(ask, kind)):
         return refused(why)

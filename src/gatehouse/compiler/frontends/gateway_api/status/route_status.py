@@ -22,6 +22,12 @@ from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
 
+def gateways_of_route(ask: Ask, key: Key) -> tuple[Key, ...]:
+    """Return the managed Gateways to which a route is attached."""
+    found = {entry.gateway for entry in ask(attachments, key) if entry.refusal is None}
+    return tuple(sorted(found))
+
+
 def route_status(ask: Ask, key: Key) -> RouteStatus | None:
     """Return the desired status of a route."""
     found = ask.read(key)

@@ -6,10 +6,11 @@ import msgspec
 
 from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api.findings import Condition
+from gatehouse.compiler.frontends.kinds import DesiredStatus
 from gatehouse.incremental.query import Key
 
 
-class ClassStatus(msgspec.Struct, frozen=True, tag=True):
+class ClassStatus(DesiredStatus, frozen=True, tag=True):
     """Status of a GatewayClass."""
 
     conditions: tuple[Condition, ...]
@@ -25,7 +26,7 @@ class ListenerStatus(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...]
 
 
-class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
+class GatewayStatus(DesiredStatus, frozen=True, tag=True):
     """Status of a Gateway."""
 
     conditions: tuple[Condition, ...]
@@ -35,7 +36,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     """Number of attached ListenerSets."""
 
 
-class SetStatus(msgspec.Struct, frozen=True, tag=True):
+class SetStatus(DesiredStatus, frozen=True, tag=True):
     """Status of a ListenerSet."""
 
     conditions: tuple[Condition, ...]
@@ -50,7 +51,7 @@ class ParentStatus(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...]
 
 
-class RouteStatus(msgspec.Struct, frozen=True, tag=True):
+class RouteStatus(DesiredStatus, frozen=True, tag=True):
     """Status of a route: the entries of this controller in ``parents``."""
 
     parents: tuple[ParentStatus, ...] = ()
@@ -64,13 +65,13 @@ class AncestorStatus(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...]
 
 
-class PolicyStatus(msgspec.Struct, frozen=True, tag=True):
+class PolicyStatus(DesiredStatus, frozen=True, tag=True):
     """Status of a policy: the entries of this controller in ``ancestors``."""
 
     ancestors: tuple[AncestorStatus, ...] = ()
 
 
-class FilterStatus(msgspec.Struct, frozen=True, tag=True):
+class FilterStatus(DesiredStatus, frozen=True, tag=True):
     """Status of a filter: the entries of this controller in ``controllers``."""
 
     controllers: tuple[str, ...]

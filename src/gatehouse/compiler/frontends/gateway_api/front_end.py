@@ -1,0 +1,150 @@
+"""Kinds of Gateway API and of the objects that it refers to.
+
+A new kind is one record here: its view, index buckets and status.
+"""
+
+from __future__ import annotations
+
+from gatehouse.apis import (
+    core,
+    gateway,
+    gateway_parameters,
+    nginx_authentication,
+    nginx_gateway,
+    policies,
+    resources,
+    routes,
+)
+from gatehouse.compiler.frontends.front_end import FrontEnd
+from gatehouse.compiler.frontends.gateway_api import buckets
+from gatehouse.compiler.frontends.gateway_api.status.class_status import class_status
+from gatehouse.compiler.frontends.gateway_api.status.extension_status import (
+    extension_status,
+    filter_status,
+)
+from gatehouse.compiler.frontends.gateway_api.status.gateway_status import (
+    gateway_status,
+    set_status,
+)
+from gatehouse.compiler.frontends.gateway_api.status.merge import merge_status
+from gatehouse.compiler.frontends.gateway_api.status.policy_status import policy_status
+from gatehouse.compiler.frontends.gateway_api.status.route_status import (
+    gateways_of_route,
+    route_status,
+)
+from gatehouse.compiler.frontends.kinds import STATUS_SUBJECTS, DesiredStatus, Kind, Kinds
+from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.table import Table
+
+
+def _route(
+    resource: resources.Resource, view: type[routes.Route], *, required: bool = False
+) -> Kind:
+    return Kind(
+        resource,
+        view,
+        indexes=(buckets.of_route,),
+        required=required,
+        status=route_status,
+        gateways_of=gateways_of_route,
+    )
+
+
+def _policy(resource: resources.Resource, view: type[nginx_gateway.Policy]) -> Kind:
+    return Kind(resource, view, indexes=(buckets.of_policy,), status=extension_status)
+
+
+_CORE = (
+    Kind(resources.NAMESPACES, core.Namespace, required=True),
+    Kind(resources.SERVICES, core.Service, indexes=(buckets.of_service,), required=True),
+    Kind(
+        resources.ENDPOINT_SLICES,
+        core.EndpointSlice,
+        indexes=(buckets.of_endpoint_slice,),
+        required=True,
+    ),
+    Kind(resources.SECRETS, core.Secret, required=True),
+    Kind(resources.CONFIG_MAPS, core.ConfigMap, required=True),
+)
+_GATEWAY_API = (
+    Kind(
+        resources.GATEWAY_CLASSES,
+        gateway.GatewayClass,
+        indexes=(buckets.of_class,),
+        required=True,
+        verbs=("create",),
+        status=class_status,
+    ),
+    Kind(
+        resources.GATEWAYS,
+        gateway.Gateway,
+        indexes=(buckets.of_gateway,),
+        required=True,
+        status=gateway_status,
+    ),
+    Kind(
+        resources.LISTENER_SETS,
+        gateway.ListenerSet,
+        indexes=(buckets.of_listener_set,),
+        status=set_status,
+    ),
+    _route(resources.HTTP_ROUTES, routes.HTTPRoute, required=True),
+    _route(resources.GRPC_ROUTES, routes.GRPCRoute),
+    _route(resources.TLS_ROUTES, routes.TLSRoute),
+    _route(resources.TCP_ROUTES, routes.TCPRoute),
+    _route(resources.UDP_ROUTES, routes.UDPRoute),
+    Kind(
+        resources.REFERENCE_GRANTS,
+        policies.ReferenceGrant,
+        indexes=(buckets.of_reference_grant,),
+    ),
+    Kind(
+        resources.BACKEND_TLS_POLICIES,
+        policies.BackendTLSPolicy,
+        indexes=(buckets.of_backend_tls_policy,),
+        status=policy_status,
+    ),
+)
+_EXTENSIONS = (
+    _policy(resources.CLIENT_SETTINGS_POLICIES, nginx_gateway.ClientSettingsPolicy),
+    _policy(resources.PROXY_SETTINGS_POLICIES, nginx_gateway.ProxySettingsPolicy),
+    _policy(resources.RATE_LIMIT_POLICIES, nginx_gateway.RateLimitPolicy),
+    _policy(resources.UPSTREAM_SETTINGS_POLICIES, nginx_gateway.UpstreamSettingsPolicy),
+    _policy(resources.OBSERVABILITY_POLICIES, nginx_gateway.ObservabilityPolicy),
+    _policy(resources.SNIPPETS_POLICIES, nginx_gateway.SnippetsPolicy),
+    Kind(resources.NGINX_PROXIES, nginx_gateway.NginxProxy),
+    Kind(resources.GATEWAY_PARAMETERS, gateway_parameters.GatewayParameters),
+    Kind(
+        resources.SNIPPETS_FILTERS,
+        nginx_gateway.SnippetsFilter,
+        indexes=(buckets.of_filter,),
+        status=filter_status,
+    ),
+    Kind(
+        resources.AUTHENTICATION_FILTERS,
+        nginx_authentication.AuthenticationFilter,
+        indexes=(buckets.of_filter,),
+        status=filter_status,
+    ),
+)
+
+FRONT_END = FrontEnd(Kinds(*_CORE, *_GATEWAY_API, *_EXTENSIONS), merge_status)
+
+INDEXES = FRONT_END.kinds.indexes
+decode = FRONT_END.kinds.decode
+
+ROUTE_KINDS = tuple(
+    each.resource.kind for each in FRONT_END.kinds if each.gateways_of is gateways_of_route
+)
+
+
+def subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
+    """Return every object whose status the controller may write."""
+    found: Table[Key, Key] = ask.read(STATUS_SUBJECTS)
+    return found
+
+
+def status(ask: Ask, key: Key) -> DesiredStatus | None:
+    """Return the desired status of an object; None if this controller does not manage it."""
+    kind = FRONT_END.kinds.by_name.get(key[0])
+    return kind.status(ask, key) if kind is not None and kind.status is not None else None

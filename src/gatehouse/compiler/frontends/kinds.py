@@ -1,0 +1,121 @@
+"""Records of the Kubernetes kinds that front ends read.
+
+One :class:`Kind` declares everything about a kind: views, index buckets, informers, the rules of
+RBAC, and status targets follow from it (:class:`Kinds`, :mod:`gatehouse.controller.permissions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from gatehouse.apis import meta
+from gatehouse.apis.resources import Resource
+from gatehouse.incremental.query import Ask, Index, Key
+
+STATUS_SUBJECTS: Key = ("@subjects",)
+"""Bucket of all objects whose status the controller may write."""
+
+DEADLINE_SUBJECTS: Key = ("@deadlines",)
+"""Bucket of all objects that may have deadlines."""
+
+Name = tuple[str, str]
+"""Namespace and name."""
+
+
+class DesiredStatus(msgspec.Struct, frozen=True):
+    """Base of desired statuses, without times and entries of other controllers."""
+
+
+class OwnedKind(msgspec.Struct, frozen=True):
+    """A kind whose objects the controller writes for objects of another kind."""
+
+    resource: Resource
+    owners: Key
+    """Index bucket of the owners."""
+    desired: Callable[[Ask, Key], Any]
+    """Query: the desired state for an owner; None if the owner has no objects."""
+    build: Callable[[Key, Any], Mapping[Name, Mapping[str, Any] | None]]
+    """Returns the objects of an owner with this desired state. None as an object leaves it
+    unchanged."""
+    has_status: bool = False
+    """The objects have a status, which the controller writes, too."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A Kubernetes kind that a front end reads. The controller lists and watches its objects."""
+
+    resource: Resource
+    view: type[meta.Resource]
+    """Type of decoded objects."""
+    indexes: tuple[Index, ...] = ()
+    """Functions that return the index buckets of an object."""
+    required: bool = False
+    """The kind must be served. Without it nothing is compiled: partial inputs would remove
+    configuration that data planes serve."""
+    verbs: tuple[str, ...] = ()
+    """Verbs that the controller uses on the objects, other than to watch them."""
+    status: Callable[[Ask, Key], DesiredStatus | None] | None = None
+    """Query: the desired status of an object, None if this controller does not manage it. None if
+    objects have no status that the controller updates."""
+    patches_status: bool = False
+    """The controller patches the status outside of compile passes."""
+    gateways_of: Callable[[Ask, Key], tuple[Key, ...]] | None = None
+    """Query: the managed Gateways that serve an object. Its status is deferred until their data
+    planes have confirmed the object."""
+    deadlines: Callable[[Ask, Key], tuple[int, ...]] | None = None
+    """Query: points in time (Unix seconds) at which the status of an object changes without a
+    change of input."""
+    owned: tuple[OwnedKind, ...] = ()
+    """Kinds of objects that the controller writes for objects of this kind."""
+
+    @property
+    def status_verb(self) -> Literal["", "update", "patch"]:
+        """Verb that the controller uses on the status; empty for none."""
+        if self.status is not None:
+            return "update"
+        return "patch" if self.patches_status else ""
+
+    @property
+    def all_indexes(self) -> tuple[Index, ...]:
+        """``indexes``, and those that other fields of the record request."""
+        buckets: tuple[Key, ...] = ()
+        if self.status is not None:
+            buckets += (STATUS_SUBJECTS,)
+        if self.deadlines is not None:
+            buckets += (DEADLINE_SUBJECTS,)
+        return (*self.indexes, lambda _: buckets) if buckets else self.indexes
+
+
+class Kinds:
+    """Several kinds, and the tables that follow from their records."""
+
+    def __init__(self, *kinds: Kind) -> None:
+        self.by_name: Mapping[str, Kind] = {each.resource.kind: each for each in kinds}
+        self.resources: tuple[Resource, ...] = tuple(each.resource for each in kinds)
+        """Resources to watch."""
+        self.optional: tuple[Resource, ...] = tuple(
+            each.resource for each in kinds if not each.required
+        )
+        """Resources whose CRDs may be missing from the cluster."""
+        self.with_status: tuple[Resource, ...] = tuple(
+            each.resource for each in kinds if each.status is not None
+        )
+        """Resources whose statuses the controller writes."""
+        self.indexes: Mapping[str, tuple[Index, ...]] = {
+            each.resource.kind: indexes for each in kinds if (indexes := each.all_indexes)
+        }
+        """Index buckets of each kind, for :class:`gatehouse.incremental.query.Snapshot`."""
+        self.owned: tuple[tuple[Kind, OwnedKind], ...] = tuple(
+            (each, owned) for each in kinds for owned in each.owned
+        )
+        """Each owned kind, after the kind of its owners."""
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self.by_name.values())
+
+    def decode(self, kind: str, raw: Mapping[str, Any]) -> meta.Resource:
+        """Decode an object of one of these kinds. Never raises."""
+        return meta.decode(self.by_name[kind].view, raw)

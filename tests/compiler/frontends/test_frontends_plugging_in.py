@@ -54,7 +54,7 @@ def attached(_: Ask, gateway: Key) -> Mapping[tuple[Key, str], int]:
 
 
 def extend(_: Ask, __: Key, gateway: ir.Gateway) -> ir.Gateway:
-    assert not gateway.streams
+    assert not gateway.l4_listeners
     return msgspec.structs.replace(gateway, streams=(ir.L4Listener(9, "TCP", ()),))
 
 
@@ -107,7 +107,7 @@ def test_front_end_adds_to_gateway(joined: ModuleType, engine: Engine) -> None:
     with engine.compile() as ask:
         gateway = ask(joined.compile_gateway, GATEWAY)
     assert [each.name for each in gateway.clusters] == ["widgets-of-gw"]
-    assert [each.port for each in gateway.streams] == [9]
+    assert [each.port for each in gateway.l4_listeners] == [9]
 
 
 def test_objects_of_front_end_count_as_attached(joined: ModuleType, engine: Engine) -> None:

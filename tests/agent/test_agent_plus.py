@@ -25,6 +25,7 @@ from fakes.nginx_plus_agent import (
 from gatehouse.agent.nginx import apply, main
 from gatehouse.dataplane.file_set import File
 from gatehouse.runtime import procfs
+from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -180,7 +181,7 @@ async def test_unexpected_api_response_is_reported(
     monkeypatch: pytest.MonkeyPatch,
     answer: str,
 ) -> None:
-    monkeypatch.setattr(apply, "RESYNC_SECONDS", 0.1)
+    monkeypatch.setattr(apply, "RESYNC", BackoffPolicy(first=0.1, maximum=60.0))
     port = free_port()
     options = plus.options(control_plane, tmp_path)
     async with Backends(1).serving() as backends, running(options):
@@ -200,7 +201,7 @@ async def test_foreign_change_of_upstream_is_corrected(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(apply, "RESYNC_SECONDS", 0.3)
+    monkeypatch.setattr(apply, "RESYNC", BackoffPolicy(first=0.3, maximum=60.0))
     port = free_port()
     options = plus.options(control_plane, tmp_path)
     async with Backends(2).serving() as backends, running(options):

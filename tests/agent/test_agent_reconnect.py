@@ -8,9 +8,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from gatehouse.agent.reconnect import Backoff, ReconnectLoop
+from gatehouse.agent.reconnect import ReconnectLoop
+from gatehouse.runtime.backoff import BackoffPolicy
 
-BACKOFF = Backoff(first=1.0, max_seconds=10.0)
+BACKOFF = BackoffPolicy(first=1.0, maximum=10.0, jitter=0.5)
 
 
 def lost() -> grpc.aio.AioRpcError:

@@ -12,6 +12,7 @@ from fakes.key_server import KeyServer, key_server
 from gatehouse.compiler.frontends.gateway_api import Fetch, Fetched
 from gatehouse.controller import url_fetcher
 from gatehouse.controller.url_fetcher import MAX_BYTES, Fetcher
+from gatehouse.runtime.backoff import BackoffPolicy
 
 
 class Told:
@@ -45,7 +46,7 @@ async def told() -> Told:
 
 @pytest.fixture
 async def fetcher(told: Told, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fetcher]:
-    monkeypatch.setattr(url_fetcher, "FIRST_RETRY", 0.01)
+    monkeypatch.setattr(url_fetcher, "RETRIES", BackoffPolicy(first=0.01, maximum=60.0))
     found = Fetcher(told)
     yield found
     await found.close()

@@ -12,10 +12,10 @@ from aiohttp import web
 
 from fakes.kube_fake_api import FakeApi, config_map, line, serving, status, stream
 from gatehouse.apis.resources import CONFIG_MAPS, Resource
-from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.client import Client
-from gatehouse.kube.informer import Informer
+from gatehouse.kube.informer import RETRIES, Informer
 from gatehouse.kube.store import Name
+from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 
 
 class Follower:
@@ -26,7 +26,7 @@ class Follower:
     ) -> None:
         self.batches: list[dict[Name, Any]] = []
         self._news = asyncio.Event()
-        self.backoff = backoff or Backoff(first=0.01, last=0.02)
+        self.backoff = backoff or Backoff(BackoffPolicy(first=0.01, maximum=0.02))
         self.informer = Informer(
             client,
             CONFIG_MAPS,
@@ -146,14 +146,14 @@ async def test_informer_waits_for_retry_after() -> None:
     waits: list[float | None] = []
 
     class Recording(Backoff):
-        def next_delay(self, at_least: float | None = None) -> float:
-            waits.append(at_least)
+        def failed(self, min_delay: float | None = None) -> float:
+            waits.append(min_delay)
             return 0.0
 
     async with serving() as (api, client):
         api.lists.append(status(429, "TooManyRequests", Retry_After="7"))
         api.lists.append(status(500, "InternalError"))
-        async with following(api, client, Recording()) as follower:
+        async with following(api, client, Recording(RETRIES)) as follower:
             await follower.informer.synced.wait()
     assert waits == [7.0, None]
 
@@ -216,7 +216,7 @@ async def test_informer_keeps_objects_when_kind_becomes_forbidden() -> None:
 async def test_informer_retries_immediately_after_retry_now() -> None:
     async with serving() as (api, client):
         api.lists.append(status(404, "NotFound"))
-        slow = Backoff(first=1000, last=1000)
+        slow = Backoff(BackoffPolicy(first=1000, maximum=1000))
         async with following(api, client, slow, optional=True) as follower:
             await follower.informer.synced.wait()
             assert follower.informer.unavailable_reason == "configmaps/v1 is not served"
@@ -280,15 +280,14 @@ async def test_informer_ends_when_callback_raises() -> None:
 
 
 def test_backoff_doubles_up_to_limit_and_resets_after_success() -> None:
-    backoff = Backoff(first=1, last=30, fraction=lambda: 0.0)
-    assert [backoff.next_delay() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
-    assert backoff.next_delay(min_delay=60) == 60
-    backoff.reset()
-    assert backoff.next_delay() == 1
+    backoff = Backoff(RETRIES, fraction=lambda: 0.0)
+    assert [backoff.failed() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert backoff.failed(min_delay=60) == 60
+    backoff.succeeded()
+    assert backoff.failed() == 1
 
 
 def test_backoff_jitter_is_at_most_half() -> None:
-    assert Backoff(first=4, fraction=lambda: 1.0).next_delay() == 2
-    endless = Backoff(fraction=lambda: 0.0)
-    endless.failures = 100_000
-    assert endless.next_delay() == 30
+    assert RETRIES.delay(3, lambda: 0.0) == 4
+    assert RETRIES.delay(3, lambda: 1.0) == 2
+    assert RETRIES.delay(100_000, lambda: 0.0) == 30

@@ -12,7 +12,7 @@ from google.protobuf import wrappers_pb2
 from fakes.ratelimit_process import descriptor, limit
 from gatehouse.ratelimit import descriptors
 from gatehouse.ratelimit.descriptors import MAX_TOKENS, MalformedDescriptorError, TakeRequest
-from gatehouse.ratelimit.redis_health import PAUSE_FIRST, PAUSE_MAX, RECOVERY_SECONDS, RedisHealth
+from gatehouse.ratelimit.redis_health import PROBES, RedisHealth
 
 
 def _request(*found: Any, **fields: Any) -> rls_pb2.RateLimitRequest:
@@ -98,8 +98,8 @@ def test_probe_interval_grows_while_redis_is_unavailable() -> None:
         clock.now += outages.pause
         assert not outages.failed()
         pauses.append(outages.pause)
-    assert pauses[0] == PAUSE_FIRST
-    assert pauses[-1] == PAUSE_MAX
+    assert pauses[0] == PROBES.first
+    assert pauses[-1] == PROBES.maximum
     assert all(later >= earlier for earlier, later in itertools.pairwise(pauses))
     assert outages.answered() == clock.now
     assert outages.answered() is None
@@ -114,8 +114,8 @@ def test_pause_grows_with_repeated_redis_outages() -> None:
         pauses.append(outages.pause)
         clock.now += 1
         outages.answered()
-    assert pauses[:3] == [PAUSE_FIRST, 2 * PAUSE_FIRST, 4 * PAUSE_FIRST]
-    assert pauses[-1] == PAUSE_MAX
-    clock.now += RECOVERY_SECONDS + 1
+    assert pauses[:3] == [PROBES.first, 2 * PROBES.first, 4 * PROBES.first]
+    assert pauses[-1] == PROBES.maximum
+    clock.now += PROBES.steady + 1
     outages.failed()
-    assert outages.pause == PAUSE_FIRST
+    assert outages.pause == PROBES.first

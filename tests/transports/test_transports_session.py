@@ -12,7 +12,7 @@ from gatehouse.transports.agents.session import (
     ERROR_MAX,
     MAX_MISSED_DEADLINES,
     MAX_UNANSWERED_REQUESTS,
-    RETRY_MAX,
+    RETRIES,
     UNMANAGED_MAX,
     ApplyResponse,
     Elapsed,
@@ -127,7 +127,7 @@ def test_rejected_version_is_retried_with_back_off() -> None:
         assert state.receive(Elapsed(), now) == [Send(1, "v1", f"c{number + 1}")]
         assert state.error == "no such directive"
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
-    assert pauses[-1] == RETRY_MAX
+    assert pauses[-1] == RETRIES.maximum
 
 
 def test_error_is_truncated_when_too_long() -> None:
@@ -476,7 +476,7 @@ def test_version_is_confirmed_only_with_files_and_servers(
         if isinstance(step, Publish):
             events = [step]
         elif step == "wait":
-            now += RETRY_MAX if asked is None else 0.0
+            now += RETRIES.maximum if asked is None else 0.0
             events = [Elapsed()]
         elif step == "lost":
             if asked is not None:

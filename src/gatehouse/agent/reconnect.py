@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 
 import grpc.aio
-import msgspec
 import structlog
 
+from gatehouse.runtime.backoff import BackoffPolicy
+
 log = structlog.get_logger("gatehouse.agent")
-
-DOUBLINGS_MAX = 8
-"""Maximum number of doublings. Keeps the power finite when the server is away for days."""
-
-
-class Backoff(msgspec.Struct, frozen=True):
-    """Pause in seconds between attempts, doubled after each failure, before jitter."""
-
-    first: float
-    max_seconds: float
-
-    def pause(self, failures: int) -> float:
-        """Return the pause in seconds after `failures` consecutive failures, with jitter."""
-        pause = min(self.first * 2.0 ** min(failures, DOUBLINGS_MAX), self.max_seconds)
-        return pause * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
 
 
 class ReconnectLoop:
@@ -34,7 +19,7 @@ class ReconnectLoop:
     def __init__(
         self,
         server: str,
-        backoff: Backoff,
+        backoff: BackoffPolicy,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.connected = False
@@ -68,4 +53,5 @@ class ReconnectLoop:
                 log.warning("connection failed", error=str(error))
             failures = 0 if self.connected else failures + 1
             self.connected = False
-            await self._sleep(self._backoff.pause(failures))
+            # The end of a connection that was accepted is the first failure.
+            await self._sleep(self._backoff.delay(failures + 1))

@@ -21,11 +21,8 @@ import structlog
 
 from gatehouse.agent import secure_files, timeouts
 from gatehouse.agent.error_log import ErrorLog, message
-from gatehouse.agent.timeouts import (
-    RESTART_BACKOFF_INITIAL_SECONDS,
-    RESTART_BACKOFF_MAX_SECONDS,
-    RESTART_BACKOFF_RESET_SECONDS,
-)
+from gatehouse.agent.timeouts import RESTARTS
+from gatehouse.runtime.backoff import Backoff
 from gatehouse.runtime.prometheus import Sample
 from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
 from gatehouse.sidecars.authenticator import config as authenticator
@@ -134,7 +131,7 @@ class SidecarProcess:
 
     async def run(self) -> None:
         """Replace the process if it dies while it is needed, until cancelled."""
-        pause = 0.0
+        backoff = Backoff(RESTARTS)
         while True:
             await self._process_set.wait()
             process, started_at = self._process, time.monotonic()
@@ -144,22 +141,19 @@ class SidecarProcess:
                 if self._process is process:
                     self._process = None
                     self._process_set.clear()
-            steady = time.monotonic() - started_at > RESTART_BACKOFF_RESET_SECONDS
-            pause = (
-                0.0
-                if steady
-                else min(
-                    max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
-                )
-            )
+            pause = 0.0
+            if RESTARTS.is_steady(time.monotonic() - started_at):
+                backoff.succeeded()
+            else:
+                pause = backoff.failed()
             if self._configurations:
                 log.warning(f"{self.name} died", pid=process.pid)
                 self.restarts += 1
-                await self._replace(pause)
+                await self._replace(pause, backoff)
             else:
                 log.info(f"{self.name} exited", pid=process.pid)
 
-    async def _replace(self, pause: float) -> None:
+    async def _replace(self, pause: float, backoff: Backoff) -> None:
         while self._configurations and self._process is None:
             await asyncio.sleep(pause)
             try:
@@ -167,9 +161,7 @@ class SidecarProcess:
                     await self._configure()
             except SidecarError as error:
                 log.warning(f"{self.name} not restarted", error=str(error))
-                pause = min(
-                    max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
-                )
+                pause = backoff.failed()
 
     async def quit(self) -> None:
         """Stop the process. Call after the proxy has exited and after :meth:`run` has ended."""

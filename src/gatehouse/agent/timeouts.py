@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 
-RESTART_BACKOFF_INITIAL_SECONDS = 0.2
-RESTART_BACKOFF_MAX_SECONDS = 10.0
-"""Initial and maximum pause in seconds between starts of a process that keeps dying. The pause
-doubles.
-"""
+from gatehouse.runtime.backoff import BackoffPolicy
 
-RESTART_BACKOFF_RESET_SECONDS = 10.0
-"""A process that ran longer than this resets the back-off when it dies."""
+RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=10.0)
+"""Back-off between starts of a process that keeps dying."""
 
 DRAIN_SECONDS, MAX_DRAIN_SECONDS = 25.0, 3600
 """Default and maximum time in seconds for connections to finish when the agent stops."""

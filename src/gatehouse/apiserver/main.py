@@ -22,8 +22,8 @@ from gatehouse.apiserver.controllers.endpoint_slices import EndpointSliceControl
 from gatehouse.apiserver.controllers.garbage_collector import GarbageCollector
 from gatehouse.apiserver.controllers.leader_election import LeaderElector
 from gatehouse.apiserver.controllers.namespaces import Namespaces
+from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.controllers.service_ips import ServiceIPAllocator
-from gatehouse.apiserver.controllers.work_queue import WorkQueue
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.handler import Handler, Limits, ServerContext
@@ -122,7 +122,7 @@ class Server:
             )
         )
 
-    def _controllers(self) -> list[WorkQueue]:
+    def _controllers(self) -> list[ReconcileQueue]:
         context = self.context
         return [
             Namespaces(context).queue,

@@ -13,6 +13,8 @@ from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 from gatehouse.kube import apply
 from gatehouse.kube import client as kube
+from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.runtime.work_queue import RetryError, WorkQueue
 
 log = structlog.get_logger("gatehouse.dependents")
 
@@ -22,8 +24,8 @@ Name = tuple[str, str]
 Object = Mapping[str, Any]
 Objects = Mapping[Name, Object]
 
-FIRST_RETRY, LAST_RETRY = 0.5, 60.0
-"""Back-off in seconds after a failed write; doubles from the first to the last value."""
+RETRIES = BackoffPolicy(first=0.5, maximum=60.0)
+"""Back-off of an object after a failed write."""
 
 
 class Dependents(Generic[V]):
@@ -50,9 +52,8 @@ class Dependents(Generic[V]):
         self._values: Table[Key, V] | None = None
         """Desired state by owner. None before the first pass: then nothing is deleted."""
         self._desired: dict[Name, tuple[Key, Object | None]] = {}
-        self._due: dict[Name, None] = {}
-        self._failures: dict[Name, int] = {}
-        self._woken = asyncio.Event()
+        self._queue = WorkQueue(self._reconcile, RETRIES)
+        self._started = asyncio.Event()
 
     def set_desired(self, values: Table[Key, V]) -> None:
         """Replace the desired state, by owner, and reconcile what differs."""
@@ -67,22 +68,17 @@ class Dependents(Generic[V]):
             for name, obj in new_objects.items():
                 self._desired[name] = (owner, obj)
                 self.enqueue(name)
-        self._woken.set()
+        self._started.set()
 
     def enqueue(self, name: Name) -> None:
         """Reconcile an object soon. Call this when it or its owner changed."""
-        self._due[name] = None
-        self._woken.set()
+        self._queue.add(name)
 
     async def run(self) -> None:
         """Reconcile queued objects until cancelled."""
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            while self._due and self._values is not None:
-                name = next(iter(self._due))
-                del self._due[name]
-                await self._reconcile(name)
+        # Before the desired state is known, every object would be deleted.
+        await self._started.wait()
+        await self._queue.run()
 
     async def _reconcile(self, name: Name) -> None:
         try:
@@ -91,14 +87,11 @@ class Dependents(Generic[V]):
             else:
                 await self._remove(name)
         except (kube.ApiError, apply.NotOwnedError) as error:
-            failures = self._failures[name] = self._failures.get(name, 0) + 1
-            delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
             log.warning(
                 "reconcile failed", kind=self._resource.kind, name=_text(name), error=str(error)
             )
-            asyncio.get_running_loop().call_later(delay, self.enqueue, name)
-        else:
-            self._failures.pop(name, None)
+            retry_after = error.retry_after if isinstance(error, kube.ApiError) else None
+            raise RetryError(retry_after) from error
 
     async def _apply(self, name: Name, owner: Key, desired: Object | None) -> None:
         owner_object = self._objects(self._owner).get((owner[1], owner[2]))

@@ -15,6 +15,8 @@ from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
 from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
 from gatehouse.controller.provisioner.owned_objects import ObjectKey, OwnedObjects
 from gatehouse.kube import client as kube
+from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.runtime.work_queue import RetryError, WorkQueue
 
 log = structlog.get_logger("gatehouse.provisioner")
 
@@ -24,11 +26,11 @@ MAX_CONCURRENT_RECONCILES = 8
 """Number of Gateways reconciled concurrently. Most of the time is spent on waiting."""
 
 DEBOUNCE_SECONDS = 0.1
-"""Delay in seconds before a Gateway that changed during its reconciliation is reconciled again.
-Most such changes are the controller's own writes, which the watches deliver meanwhile."""
+"""Minimum time in seconds between the end of a reconciliation of a Gateway and the next one. Most
+changes in this time are the controller's own writes, which the watches deliver meanwhile."""
 
-FIRST_RETRY, LAST_RETRY = 0.5, 60.0
-"""Back-off in seconds after a failed attempt; doubles from the first to the last value."""
+RETRIES = BackoffPolicy(first=0.5, maximum=60.0)
+"""Back-off of a Gateway after a failed attempt."""
 
 
 class _Done(msgspec.Struct, frozen=True):
@@ -67,12 +69,11 @@ class GatewayProvisioner:
         self._on_provisioned = on_provisioned
         self._plans: dict[Name, Plan] = {}
         self._done: dict[Name, _Done] = {}
-        self._queue: asyncio.Queue[Name] = asyncio.Queue()
-        self._queued: set[Name] = set()
-        self._in_progress: set[Name] = set()
+        self._queue = WorkQueue(
+            self._reconcile, RETRIES, workers=MAX_CONCURRENT_RECONCILES, debounce=DEBOUNCE_SECONDS
+        )
         self._started = False
         self._prune_due = asyncio.Event()
-        self._failures: dict[Name, int] = {}
 
     def set_gateways(self, plans: Mapping[Name, Plan | None]) -> None:
         """Set the plans of changed Gateways; None for a Gateway that is not managed any longer.
@@ -93,7 +94,7 @@ class GatewayProvisioner:
     def _remove_gateway(self, name: Name) -> None:
         self._plans.pop(name, None)
         self._done.pop(name, None)
-        self._failures.pop(name, None)
+        self._queue.forget(name)
         if self._owned is None:
             self._prune_due.set()
         else:
@@ -118,10 +119,8 @@ class GatewayProvisioner:
 
     def enqueue(self, gateway: Name) -> None:
         """Reconcile a Gateway soon. Call this when its objects or its plan changed."""
-        if (gateway in self._plans or self._leftovers(gateway)) and gateway not in self._queued:
-            self._queued.add(gateway)
-            if gateway not in self._in_progress:
-                self._queue.put_nowait(gateway)
+        if gateway in self._plans or self._leftovers(gateway):
+            self._queue.add(gateway)
 
     def _leftovers(self, gateway: Name) -> Mapping[ObjectKey, Mapping[str, Any]]:
         """Return the known objects of a Gateway that is not managed."""
@@ -143,24 +142,8 @@ class GatewayProvisioner:
     async def run(self) -> None:
         """Reconcile until cancelled, several Gateways concurrently."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(MAX_CONCURRENT_RECONCILES):
-                group.create_task(self._work())
+            group.create_task(self._queue.run())
             group.create_task(self._prune_when_due())
-
-    async def _work(self) -> None:
-        while True:
-            name = await self._queue.get()
-            self._queued.discard(name)
-            self._in_progress.add(name)
-            try:
-                await self._reconcile(name)
-            finally:
-                self._in_progress.discard(name)
-            if name in self._queued:
-                # Changed meanwhile. Never twice at once: an older plan must not be written last.
-                asyncio.get_running_loop().call_later(
-                    DEBOUNCE_SECONDS, self._queue.put_nowait, name
-                )
 
     async def _reconcile(self, name: Name) -> None:
         if leftovers := self._leftovers(name):
@@ -189,9 +172,9 @@ class GatewayProvisioner:
             log.warning("provisioning failed", gateway="/".join(name), error=str(error))
             exhausted = isinstance(error, reconcile.ReconcileError) and error.exhausted
             self._on_provisioned(name, ProvisioningError(str(error), exhausted))
-            self._retry(name, error.retry_after)
+            raise RetryError(error.retry_after) from error
         else:
-            if self._failures.pop(name, None):
+            if self._queue.failures(name):
                 log.info("provisioned after failures", gateway="/".join(name))
             if name in self._plans:
                 self._done[name] = _Done(plan, settings, *_state(gateway))
@@ -207,9 +190,7 @@ class GatewayProvisioner:
             await reconcile.remove(self._client, leftovers)
         except reconcile.ReconcileError as error:
             log.warning("prune failed", gateway="/".join(name), error=str(error))
-            self._retry(name, error.retry_after)
-        else:
-            self._failures.pop(name, None)
+            raise RetryError(error.retry_after) from error
 
     async def _prune_when_due(self) -> None:
         while True:
@@ -219,17 +200,11 @@ class GatewayProvisioner:
                 await reconcile.prune_orphans(self._client, self._is_desired)
             except (kube.ApiError, reconcile.ReconcileError) as error:
                 log.warning("prune failed", error=str(error))
-                asyncio.get_running_loop().call_later(LAST_RETRY, self._prune_due.set)
+                asyncio.get_running_loop().call_later(RETRIES.maximum, self._prune_due.set)
 
     def _is_desired(self, name: Name) -> bool:
         """Return whether a Gateway keeps its objects. Evaluated per object, as plans may change."""
         return name in self._plans or self._is_retained(name)
-
-    def _retry(self, name: Name, min_delay: float | None) -> None:
-        failures = self._failures[name] = self._failures.get(name, 0) + 1
-        delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
-        delay = max(delay, min_delay or 0.0)
-        asyncio.get_running_loop().call_later(delay, self.enqueue, name)
 
 
 def _quota_error(message: str) -> ProvisioningError | None:

@@ -14,9 +14,9 @@ import structlog
 
 from gatehouse.apis.resources import PODS, Resource
 from gatehouse.kube import client as kube
-from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.informer import Informer
 from gatehouse.kube.store import Changes, Name
+from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 
 log = structlog.get_logger("gatehouse.controller")
 
@@ -25,8 +25,8 @@ LABEL = "gatehouse.dev/leader"
 
 VALUE = "true"
 
-FIRST_RETRY, LAST_RETRY = 0.25, 5.0
-"""Back-off in seconds after a failed write. Agents find no leader meanwhile."""
+RETRIES = BackoffPolicy(first=0.25, maximum=5.0, jitter=0.5)
+"""Back-off after a failed write. Agents find no leader meanwhile."""
 
 
 def label_changes(pod: Name, leading: bool, labelled: Collection[Name]) -> Mapping[Name, bool]:
@@ -77,14 +77,14 @@ class LeaderLabel:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.run())
             await self._informer.synced.wait()
-            backoff = Backoff(FIRST_RETRY, LAST_RETRY)
+            backoff = Backoff(RETRIES)
             while True:
                 self._wake_up.clear()
                 if await self._write():
-                    backoff.reset()
+                    backoff.succeeded()
                     await self._wake_up.wait()
                 else:
-                    await asyncio.sleep(backoff.next_delay())
+                    await asyncio.sleep(backoff.failed())
 
     def _on_changes(self, _: Resource, __: Changes) -> None:
         self._wake_up.set()

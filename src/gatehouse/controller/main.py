@@ -42,9 +42,10 @@ from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.controller.url_fetcher import Fetcher
 from gatehouse.incremental.query import Key
 from gatehouse.kube import client as kube
-from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.events import Recorder
+from gatehouse.kube.informer import RETRIES
 from gatehouse.kube.store import Change, Changes
+from gatehouse.runtime.backoff import Backoff
 from gatehouse.runtime.health import HealthServer
 from gatehouse.transports import server as agents
 
@@ -253,14 +254,14 @@ async def _ensure_class(client: kube.Client, name: str, controller: str) -> None
         "metadata": {"name": name},
         "spec": {"controllerName": controller},
     }
-    backoff = Backoff()
+    backoff = Backoff(RETRIES)
     while True:
         try:
             await client.create(resources.GATEWAY_CLASSES, gateway_class)
         except kube.AlreadyExists:
             return
         except kube.Unavailable as error:
-            await asyncio.sleep(backoff.next_delay(error.retry_after))
+            await asyncio.sleep(backoff.failed(error.retry_after))
         except kube.ApiError as error:
             # If this is forbidden, the administrator creates the class or does not want it.
             log.warning("GatewayClass not created", name=name, error=str(error))

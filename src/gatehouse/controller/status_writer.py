@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,14 +12,16 @@ from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined
 from gatehouse.incremental.query import Key
 from gatehouse.kube import client as kube
+from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.runtime.work_queue import RetryError, WorkQueue
 
 log = structlog.get_logger("gatehouse.status")
 
 WORKERS = 8
 """Number of concurrent writes."""
 
-FIRST_RETRY, LAST_RETRY = 0.2, 30.0
-"""Back-off in seconds after a failed write; doubles from the first to the last value."""
+RETRIES = BackoffPolicy(first=0.2, maximum=30.0)
+"""Back-off of an object after a failed write."""
 
 
 class StatusWriter:
@@ -36,62 +37,47 @@ class StatusWriter:
         self._resources = resources
         self._current = current
         self._desired: dict[Key, combined.Status] = {}
-        self._queue: asyncio.Queue[Key] = asyncio.Queue()
-        self._queued: set[Key] = set()
-        self._failures: dict[Key, int] = {}
+        self._queue = WorkQueue(self._reconcile, RETRIES, workers=WORKERS)
         self.writes = 0
         """Statuses written so far."""
 
     def set_desired(self, key: Key, status: combined.Status) -> None:
         """Set the desired status of the object at ``key`` and write it soon."""
         self._desired[key] = status
-        self._enqueue(key)
+        self._queue.add(key)
 
     def forget(self, key: Key) -> None:
         """Drop the desired status of the object at ``key``."""
         self._desired.pop(key, None)
-        self._failures.pop(key, None)
+        self._queue.forget(key)
 
     def enqueue(self, key: Key) -> None:
         """Compare a changed object again: another writer may have overwritten its status."""
         if key in self._desired:
-            self._enqueue(key)
+            self._queue.add(key)
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(WORKERS):
-                group.create_task(self._work())
+        await self._queue.run()
 
-    def _enqueue(self, key: Key) -> None:
-        if key not in self._queued:
-            self._queued.add(key)
-            self._queue.put_nowait(key)
-
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.get()
-            self._queued.discard(key)
-            try:
-                await self._write(key, self._current(key))
-            except kube.NotFound:
-                continue
-            except kube.Conflict:
-                await self._write_over_newer(key)
-            except kube.ApiError as error:
-                self._retry(key, error)
-            else:
-                self._failures.pop(key, None)
-
-    async def _write_over_newer(self, key: Key) -> None:
-        """Read the object from the API server and write again; the informer's copy was stale."""
+    async def _reconcile(self, key: Key) -> None:
         try:
-            fresh = await self._client.get(self._resources[key[0]], key[2], namespace=key[1])
-            await self._write(key, fresh)
+            await self._write_over_newer(key)
         except kube.NotFound:
             return
         except kube.ApiError as error:
-            self._retry(key, error)
+            log.warning(
+                "status write failed", kind=key[0], namespace=key[1], name=key[2], error=str(error)
+            )
+            raise RetryError(error.retry_after) from error
+
+    async def _write_over_newer(self, key: Key) -> None:
+        """Write, and write again over a newer object if the informer's copy is stale."""
+        try:
+            await self._write(key, self._current(key))
+        except kube.Conflict:
+            fresh = await self._client.get(self._resources[key[0]], key[2], namespace=key[1])
+            await self._write(key, fresh)
 
     async def _write(self, key: Key, current: Mapping[str, Any] | None) -> None:
         desired = self._desired.get(key)
@@ -105,12 +91,3 @@ class StatusWriter:
         await self._client.update_status(self._resources[key[0]], body)
         self.writes += 1
         log.debug("status written", kind=key[0], namespace=key[1], name=key[2])
-
-    def _retry(self, key: Key, error: kube.ApiError) -> None:
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
-        delay = max(delay, error.retry_after or 0.0)
-        log.warning(
-            "status write failed", kind=key[0], namespace=key[1], name=key[2], error=str(error)
-        )
-        asyncio.get_running_loop().call_later(delay, self._enqueue, key)

@@ -11,6 +11,7 @@ import aiohttp
 import structlog
 
 from gatehouse.compiler.frontends.gateway_api import Fetch, Fetched
+from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 
 log = structlog.get_logger("gatehouse.fetching")
 
@@ -20,8 +21,8 @@ MAX_BYTES = 1 << 20
 TIMEOUT = 10.0
 """Timeout of one fetch in seconds."""
 
-FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Back-off in seconds after a failed fetch; doubles from the first to the last value."""
+RETRIES = BackoffPolicy(first=1.0, maximum=60.0)
+"""Back-off after a failed fetch."""
 
 OnFetched = Callable[[Fetch, Fetched | None], None]
 
@@ -66,15 +67,14 @@ class _PeriodicFetch:
         self._tag = ""
 
     async def run(self) -> None:
-        failures = 0
+        backoff = Backoff(RETRIES)
         while True:
             try:
                 self._report(await self._fetch_once())
-                failures = 0
+                backoff.succeeded()
                 delay = self._fetch.every
             except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError, ValueError) as error:
-                failures += 1
-                delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** (failures - 1))
+                delay = backoff.failed()
                 problem = str(error) or type(error).__name__
                 log.warning("fetch failed", url=self._fetch.url, error=problem, retry_in=delay)
                 if self._last is None or self._last.problem:

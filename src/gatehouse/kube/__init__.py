@@ -6,8 +6,7 @@
   :mod:`~gatehouse.kube.paths` the URL paths. :mod:`~gatehouse.kube.connection` and
   :mod:`~gatehouse.kube.http_proxy` make connections.
 - :mod:`~gatehouse.kube.informer` lists and watches a resource into a
-  :mod:`~gatehouse.kube.store`, by :mod:`~gatehouse.kube.watch_decoder` and with
-  :mod:`~gatehouse.kube.backoff`.
+  :mod:`~gatehouse.kube.store`, by :mod:`~gatehouse.kube.watch_decoder`.
 - :mod:`~gatehouse.kube.apply` creates or updates owned objects.
 - :mod:`~gatehouse.kube.leader_election` and :mod:`~gatehouse.kube.events`.
 

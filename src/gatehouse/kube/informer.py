@@ -11,13 +11,16 @@ from contextlib import aclosing
 import structlog
 
 from gatehouse.apis.resources import Resource
-from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.client import ApiError, Client, Forbidden, Gone, NotFound
 from gatehouse.kube.store import Changes, Name, Object, Store
+from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 
 log = structlog.get_logger("gatehouse.kube.informer")
 
 OnChanges = Callable[[Resource, Changes], None]
+
+RETRIES = BackoffPolicy(first=1.0, maximum=30.0, jitter=0.5)
+"""Back-off after a failed request."""
 
 MIN_WATCH_SECONDS = 1.0
 """Minimum duration in seconds of a watch without events. A shorter one counts as failed, so that a
@@ -66,7 +69,7 @@ class Informer:
         self._metadata_only = metadata_only
         self._retry_now = asyncio.Event()
         self._forbidden_count = 0
-        self._backoff = backoff or Backoff()
+        self._backoff = backoff or Backoff(RETRIES)
         self._clock = clock
         self._store = Store()
         self.synced = asyncio.Event()
@@ -81,7 +84,7 @@ class Informer:
 
     def retry_now(self) -> None:
         """End a back-off now. Call this when the server may serve the kind now."""
-        self._backoff.reset()
+        self._backoff.succeeded()
         self._retry_now.set()
 
     async def run(self) -> None:
@@ -98,7 +101,7 @@ class Informer:
                 if self._backoff.failures:
                     await self._pause(error)
                 else:
-                    self._backoff.next_delay()
+                    self._backoff.failed()
             except NotFound as error:
                 self._on_missing_kind(f"{self._definition()} is not served")
                 await self._pause(error)
@@ -161,20 +164,20 @@ class Informer:
         async with aclosing(batches) as stream:
             async for events in stream:
                 received = True
-                self._backoff.reset()
+                self._backoff.succeeded()
                 self._on_available()
                 self._publish(self._store.receive(events))
         if not received and self._clock() - started < MIN_WATCH_SECONDS:
             await self._pause(None)
         else:
-            self._backoff.reset()
+            self._backoff.succeeded()
 
     def _publish(self, changes: Changes) -> None:
         if changes:
             self._on_changes(self._resource, changes)
 
     async def _pause(self, error: ApiError | None) -> None:
-        delay = self._backoff.next_delay(error.retry_after if error else None)
+        delay = self._backoff.failed(error.retry_after if error else None)
         message = str(error) if error else "the server closed the watch immediately"
         reported = isinstance(error, NotFound | Forbidden) and self.unavailable_reason
         log_method = log.debug if reported else log.warning

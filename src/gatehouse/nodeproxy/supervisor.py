@@ -15,18 +15,13 @@ import structlog
 from gatehouse.nodeproxy.commands import run
 from gatehouse.nodeproxy.proxies import METRICS_SOCKET, Proxy
 from gatehouse.runtime import procfs
+from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 
-RESTART_BACKOFF_INITIAL_SECONDS, RESTART_BACKOFF_MAX_SECONDS = 0.2, 10.0
-"""Initial and maximum pause in seconds between starts of a proxy that keeps dying.
-
-The pause doubles.
-"""
-
-RESTART_BACKOFF_RESET_SECONDS = 10.0
-"""A proxy that ran longer than this resets the back-off when it dies."""
+RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=10.0)
+"""Back-off between starts of a proxy that keeps dying."""
 
 DRAIN_SECONDS = 25.0
 """Drain timeout in seconds at shutdown."""
@@ -75,7 +70,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Keep the proxy running until cancelled. Cancelling does not stop it."""
-        pause = 0.0
+        backoff, pause = Backoff(RESTARTS), 0.0
         while True:
             started = time.monotonic()
             if self._process is None:
@@ -87,14 +82,7 @@ class Supervisor:
                 log.warning("proxy died", pid=self._process.pid)
                 self._process = None
                 self.restarts += 1
-            steady = time.monotonic() - started > RESTART_BACKOFF_RESET_SECONDS
-            pause = (
-                RESTART_BACKOFF_INITIAL_SECONDS
-                if steady
-                else min(
-                    max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
-                )
-            )
+            pause = backoff.ended(time.monotonic() - started)
 
     def _start(self) -> None:
         if self._proxy.kind == "haproxy":

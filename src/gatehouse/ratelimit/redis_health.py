@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-PAUSE_FIRST, PAUSE_MAX = 0.1, 5.0
-"""Delay in seconds between probes, doubled each time."""
+from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 
-RECOVERY_SECONDS = 10.0
-"""Time in seconds without a failure after which the probe delay is reset."""
+PROBES = BackoffPolicy(first=0.1, maximum=5.0, steady=10.0)
+"""Back-off between probes."""
 
 
 class RedisHealth:
@@ -18,17 +17,16 @@ class RedisHealth:
         self.since: float | None = None
         """Start of the outage; None while Redis is available."""
         self._clock = clock
-        self._pause = 0.0
+        self._backoff, self._pause = Backoff(PROBES), 0.0
         self._recovered_at = clock()
 
     def failed(self) -> bool:
         """Record a failure. Return whether it starts an outage."""
         now = self._clock()
         if self.since is not None:
-            self._pause = min(2 * self._pause, PAUSE_MAX)
+            self._pause = self._backoff.failed()
             return False
-        steady = now - self._recovered_at > RECOVERY_SECONDS
-        self._pause = PAUSE_FIRST if steady or not self._pause else min(2 * self._pause, PAUSE_MAX)
+        self._pause = self._backoff.ended(now - self._recovered_at)
         self.since = now
         return True
 

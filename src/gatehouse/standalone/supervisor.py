@@ -14,15 +14,13 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 from gatehouse.standalone import process_records
 
 log = structlog.get_logger("gatehouse.up")
 
-FIRST_RESTART, LAST_RESTART = 0.2, 10.0
-"""Restart back-off in seconds; doubles from the first to the last value."""
-
-RESTART_BACKOFF_RESET_SECONDS = 30.0
-"""A process that ran for this many seconds resets the restart back-off."""
+RESTARTS = BackoffPolicy(first=0.2, maximum=10.0, steady=30.0)
+"""Back-off between starts of a process that keeps exiting."""
 
 GRACE_SECONDS = 40.0
 """Grace period of a process in seconds; the node needs 30 s for its data planes."""
@@ -89,22 +87,20 @@ class Supervisor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _supervise(self, part: Part) -> None:
-        delay, exits = FIRST_RESTART, 0
+        backoff, exits = Backoff(RESTARTS), 0
         while not self._stopping.is_set():
             started = time.monotonic()
             child = await self._start(part)
             status = await child.wait()
             if self._stopping.is_set():
                 return
-            if time.monotonic() - started > RESTART_BACKOFF_RESET_SECONDS:
-                delay = FIRST_RESTART
+            delay = backoff.ended(time.monotonic() - started)
             log.warning("process exited", part=part.name, status=status, restart_in=delay)
             exits += 1
             if exits == ATTEMPTS and not self._ready:
                 self._given_up.set()
                 return
             await asyncio.sleep(delay)
-            delay = min(LAST_RESTART, delay * 2)
 
     async def _start(self, part: Part) -> asyncio.subprocess.Process:
         # The child sets PR_SET_PDEATHSIG itself: a preexec_fn would run between fork and

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from io import StringIO
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
 from rich.console import Console
 
+from fakes import virtual_time
 from fakes.hosts import name, plus, running_host
 from fakes.load_balancer_world import World, balancer, node, port, service
 from gatehouse.cli import status_load_balancers as cli
@@ -21,6 +23,7 @@ from gatehouse.controller.load_balancers.metrics import host_metrics
 from gatehouse.controller.metrics import collector_registry
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Server, parse_seconds
+from gatehouse.kube import client as kube
 from gatehouse.runtime.health import HealthServer
 from gatehouse.standalone.free_ports import free_port
 from transports.nginx_plus.test_load_balancers_faults import fleet, held, until
@@ -201,3 +204,34 @@ async def test_host_that_keeps_other_values_is_reported() -> None:
         upstream.add = add  # type: ignore[method-assign]
         await host.set_desired({"http/web": ["10.0.0.1:80"]})
         assert "the host did not apply all servers and values" in host.reports[-1].trouble
+
+
+def test_failed_report_is_not_repeated_when_load_balancer_is_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Server:
+        attempts = 0
+
+        async def patch(self, *_: object) -> None:
+            self.attempts += 1
+            raise kube.ApiError(500, "InternalError", "failed")
+
+    async def main(lifetime: float) -> int:
+        server = Server()
+        compiled = World(*OBJECTS).compiled()
+        known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), compiled, {})
+        reporter = status_reporter.StatusReporter(
+            cast(kube.Client, server), lambda _: {"metadata": {}}
+        )
+        monkeypatch.setattr(reporter, "_record_events", lambda _: None)
+        running = asyncio.create_task(reporter.run())
+        reporter.enqueue(known)
+        await asyncio.sleep(lifetime)
+        reporter.forget(known.key)
+        await asyncio.wait({running}, timeout=20.0)
+        running.cancel()
+        await asyncio.wait({running})
+        return server.attempts
+
+    assert virtual_time.run(main(1.0)) == 1
+    assert virtual_time.run(main(11.0)) == 3

@@ -17,7 +17,7 @@ from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.nginx_plus import Fleet, client
-from gatehouse.transports.nginx_plus.host_state import retry_delay
+from gatehouse.transports.nginx_plus.host_state import RETRIES
 from gatehouse.transports.nginx_plus.worker import RealClock, Worker
 
 WEB = "http/web"
@@ -25,8 +25,8 @@ A, B = "10.0.0.1:30080", "10.0.0.2:30080"
 
 
 def test_retries_begin_at_two_seconds_and_double_to_a_minute() -> None:
-    assert [retry_delay(n) for n in range(1, 9)] == [2, 4, 8, 16, 32, 60, 60, 60]
-    assert retry_delay(100_000) == 60
+    assert [RETRIES.delay(n) for n in range(1, 9)] == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert RETRIES.delay(100_000) == 60
 
 
 async def test_host_gets_the_newest_version_after_hours_of_retries_per_minute() -> None:

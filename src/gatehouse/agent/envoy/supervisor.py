@@ -17,12 +17,9 @@ from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.binary import EnvoyBinary
 from gatehouse.agent.envoy.paths import Paths
 from gatehouse.agent.error_log import ErrorLog
-from gatehouse.agent.timeouts import (
-    RESTART_BACKOFF_INITIAL_SECONDS,
-    RESTART_BACKOFF_MAX_SECONDS,
-    RESTART_BACKOFF_RESET_SECONDS,
-)
+from gatehouse.agent.timeouts import RESTARTS
 from gatehouse.runtime import procfs
+from gatehouse.runtime.backoff import Backoff
 from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
 
 log = structlog.get_logger("gatehouse.agent")
@@ -75,7 +72,7 @@ class EnvoySupervisor:
 
     async def run(self) -> None:
         """Keep an Envoy running until cancelled. Cancelling does not stop it."""
-        pause = 0.0
+        backoff, pause = Backoff(RESTARTS), 0.0
         while True:
             started = time.monotonic()
             if self.process is None:
@@ -88,14 +85,7 @@ class EnvoySupervisor:
                 self.process = None
                 self.restarts += 1
                 self.on_change()
-            steady = time.monotonic() - started > RESTART_BACKOFF_RESET_SECONDS
-            pause = (
-                RESTART_BACKOFF_INITIAL_SECONDS
-                if steady
-                else min(
-                    max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
-                )
-            )
+            pause = backoff.ended(time.monotonic() - started)
 
     def _start(self) -> None:
         concurrency = [] if self._workers == "auto" else ["--concurrency", self._workers]

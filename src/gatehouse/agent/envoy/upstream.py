@@ -13,8 +13,9 @@ from envoy.service.discovery.v3 import discovery_pb2
 from gatehouse.agent.channel import configured_token, open_channel
 from gatehouse.agent.envoy.relay import DeltaRequest, Relay
 from gatehouse.agent.options import Options
-from gatehouse.agent.reconnect import Backoff, ReconnectLoop
+from gatehouse.agent.reconnect import ReconnectLoop
 from gatehouse.dataplane.xds import delta
+from gatehouse.runtime.backoff import BackoffPolicy
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -26,7 +27,7 @@ Method: TypeAlias = (
     "grpc.aio.StreamStreamMultiCallable[DeltaRequest, discovery_pb2.DeltaDiscoveryResponse]"
 )
 
-BACKOFF = Backoff(first=0.25, max_seconds=10.0)
+BACKOFF = BackoffPolicy(first=0.25, maximum=10.0, jitter=0.5)
 
 
 class ControlPlaneStream:

@@ -21,15 +21,15 @@ from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.agent.nginx.upstreams import UpdateRejectedError, Upstreams, only_endpoints_differ
 from gatehouse.agent.sidecars import SidecarError, SidecarProcess
 from gatehouse.dataplane.features import NGINX_REJECTED
+from gatehouse.runtime.backoff import BackoffPolicy
 
 log = structlog.get_logger("gatehouse.agent")
 
 SEED_REMOVAL_IDLE_SECONDS = 5.0
 """Time in seconds without an apply before a reload that only removes obsolete seeds."""
 
-RESYNC_SECONDS = 10.0
-MAX_RESYNC_SECONDS = 60.0
-"""Pause in seconds between comparisons of NGINX's endpoints: normal, and maximum after failures."""
+RESYNC = BackoffPolicy(first=10.0, maximum=60.0)
+"""Delay between comparisons of NGINX's endpoints. It grows with each failed comparison."""
 
 EMPTY = Manifest(version="", entries=())
 
@@ -145,18 +145,18 @@ class Applier:
 
     async def reconcile_endpoints(self) -> None:
         """Correct endpoints that others changed in a running NGINX, until cancelled."""
-        pause = RESYNC_SECONDS
+        failures = 0
         while True:
-            await asyncio.sleep(pause)
+            await asyncio.sleep(RESYNC.delay(failures + 1))
             async with self._lock:
                 current = self._revisions.current()
                 if current is None or self.seen is None or not self._supervisor.running:
                     continue
                 try:
                     await self._push_endpoints(self._revisions.manifest(current))
-                    pause = RESYNC_SECONDS
+                    failures = 0
                 except UpdateRejectedError:
-                    pause = min(2 * pause, MAX_RESYNC_SECONDS)
+                    failures += 1
 
     async def run_exclusively(self, operation: Callable[[], Awaitable[ApplyResult]]) -> ApplyResult:
         """Run another operation on NGINX while nothing is being applied."""

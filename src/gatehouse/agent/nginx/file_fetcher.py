@@ -15,6 +15,7 @@ from gatehouse.agent.nginx.mpi_client import MPIClient
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.staging import ApplyError
 from gatehouse.agent.options import CONFIG_DIR
+from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.wire.mpi.v1 import files_pb2
 
 PARALLEL_LARGE = 4
@@ -34,8 +35,10 @@ after the connection is lost.
 """
 
 ATTEMPTS = 4
-RETRY_SECONDS = 0.5
-"""Attempts for one file, and the pause in seconds before the second, which doubles."""
+"""Maximum number of attempts for one file."""
+
+RETRIES = BackoffPolicy(first=0.5, maximum=2.0)
+"""Back-off between these attempts."""
 
 _FINAL = (
     grpc.StatusCode.NOT_FOUND,
@@ -70,11 +73,10 @@ class Fetcher:
                 task.cancel()
 
     async def _fetch_with_retry(self, entry: ManifestEntry, correlation: str) -> bytes:
-        pause, reason = RETRY_SECONDS, "not connected"
+        reason = "not connected"
         for attempt in range(ATTEMPTS):
             if attempt:
-                await asyncio.sleep(pause)
-                pause *= 2
+                await asyncio.sleep(RETRIES.delay(attempt))
             connection = self._connection()
             if connection is None:
                 continue

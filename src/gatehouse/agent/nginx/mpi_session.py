@@ -23,13 +23,14 @@ from gatehouse.agent.nginx.mpi_client import MPIClient, Requests
 from gatehouse.agent.nginx.plus import actions
 from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.options import Options
-from gatehouse.agent.reconnect import Backoff, ReconnectLoop
+from gatehouse.agent.reconnect import ReconnectLoop
 from gatehouse.agent.secure_files import UnsafePathError
+from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 log = structlog.get_logger("gatehouse.agent")
 
-BACKOFF = Backoff(first=0.5, max_seconds=20.0)
+BACKOFF = BackoffPolicy(first=0.5, maximum=20.0, jitter=0.5)
 
 _STATUS = common_pb2.CommandResponse.CommandStatus
 _TYPE = command_pb2.DataPlaneResponse.RequestType

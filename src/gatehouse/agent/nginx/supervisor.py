@@ -14,11 +14,8 @@ from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.paths import Paths
-from gatehouse.agent.timeouts import (
-    RESTART_BACKOFF_INITIAL_SECONDS,
-    RESTART_BACKOFF_MAX_SECONDS,
-    RESTART_BACKOFF_RESET_SECONDS,
-)
+from gatehouse.agent.timeouts import RESTARTS
+from gatehouse.runtime.backoff import Backoff
 from gatehouse.runtime.watched_process import wait_until_gone
 
 log = structlog.get_logger("gatehouse.agent")
@@ -72,7 +69,7 @@ class NginxSupervisor:
 
     async def run(self) -> None:
         """Keep a master running until cancelled. Cancelling does not stop the master."""
-        pause, started = 0.0, 0.0
+        backoff, pause, started = Backoff(RESTARTS), 0.0, 0.0
         while True:
             if self.master is None:
                 with contextlib.suppress(TimeoutError):
@@ -83,14 +80,7 @@ class NginxSupervisor:
             if self.master is not None:
                 await self.master.exited.wait()
                 await self._on_exit(self.master)
-            steady = time.monotonic() - started > RESTART_BACKOFF_RESET_SECONDS
-            pause = (
-                RESTART_BACKOFF_INITIAL_SECONDS
-                if steady
-                else min(
-                    max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
-                )
-            )
+            pause = backoff.ended(time.monotonic() - started)
 
     def _start(self) -> None:
         try:

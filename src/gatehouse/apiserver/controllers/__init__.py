@@ -1,6 +1,7 @@
 """Controllers of the API server, each driven by the changes it needs.
 
-- :mod:`context`, :mod:`work_queue`: shared by all; :mod:`leader_election`: one server runs them;
+- :mod:`context`, :mod:`reconcile_queue`: shared by all;
+- :mod:`leader_election`: one server runs them;
 - :mod:`bootstrap`: initial objects and key rotation; :mod:`initial_phase`: initial status;
 - :mod:`namespaces`, :mod:`garbage_collector`, :mod:`custom_resources`, :mod:`rbac`;
 - :mod:`endpoint_slices`; :mod:`service_ips`.

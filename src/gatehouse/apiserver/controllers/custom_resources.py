@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.work_queue import WorkQueue
+from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.registry import Registry
@@ -54,7 +54,7 @@ class Cleanup:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.queue = WorkQueue(
+        self.queue = ReconcileQueue(
             "definitions", self._work, lambda: [key for key, _ in context.store.list(PREFIX)]
         )
         context.store.listen(PREFIX, self._changed)

@@ -10,7 +10,7 @@ import ipaddress
 from typing import Any
 
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.work_queue import WorkQueue
+from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.storage.entries import Event
 
@@ -32,7 +32,7 @@ class EndpointSliceController:
     def __init__(self, context: Context) -> None:
         self._context = context
         services, pods = context.kind("", "services").prefix, context.kind("", "pods").prefix
-        self.queue = WorkQueue(
+        self.queue = ReconcileQueue(
             "slices", self._work, lambda: [key for key, _ in context.store.list(services)]
         )
         context.store.listen(services, lambda event: self.queue.add(event.key))

@@ -7,7 +7,7 @@ only on its dependents.
 from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.work_queue import WorkQueue
+from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects.deletion import FOREGROUND, ORPHAN
 from gatehouse.apiserver.storage.entries import Event, MismatchError
 
@@ -17,7 +17,7 @@ class GarbageCollector:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.queue = WorkQueue("garbage", self._work, self._all)
+        self.queue = ReconcileQueue("garbage", self._work, self._all)
         self._keys: dict[str, str] = {}
         """Store key by UID of every object."""
         self._dependents: dict[str, set[str]] = {}

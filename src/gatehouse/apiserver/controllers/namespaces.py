@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.work_queue import WorkQueue
+from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.storage.entries import Event
 
@@ -15,7 +15,7 @@ class Namespaces:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.queue = WorkQueue("namespaces", self._work, self._all)
+        self.queue = ReconcileQueue("namespaces", self._work, self._all)
         self._terminating: set[str] = set()
         prefix = context.kind("", "namespaces").prefix
         context.store.listen(prefix, self._changed)

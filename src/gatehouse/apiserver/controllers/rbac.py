@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.work_queue import WorkQueue
+from gatehouse.apiserver.controllers.reconcile_queue import ReconcileQueue
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.rbac import aggregation, defaults, escalation
@@ -47,7 +47,7 @@ class Aggregation:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.queue = WorkQueue("roles", self._work, lambda: ["all"])
+        self.queue = ReconcileQueue("roles", self._work, lambda: ["all"])
         context.store.listen(f"/{GROUP}/clusterroles/", lambda _: self.queue.add("all"))
 
     async def _work(self, _: str) -> None:

@@ -22,18 +22,20 @@ from gatehouse.dataplane.delivery import HostReport
 from gatehouse.incremental.query import Key
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
+from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.runtime.work_queue import RetryError, WorkQueue
 
 log = structlog.get_logger("gatehouse.load_balancers")
 
 DEBOUNCE_SECONDS = 0.5
-"""Debounce in seconds: changes in this time are one write."""
+"""Minimum time in seconds between writes of one status. Changes in this time are one write."""
 
 MAX_EVENTS = 10
 """Maximum number of Events for failing upstreams of one host. A host that lost its configuration
 may fail hundreds."""
 
-RETRY_SECONDS = 5.0
-"""Delay in seconds before a failed write is repeated."""
+RETRIES = BackoffPolicy(first=5.0, maximum=5.0)
+"""Delay before a failed write is repeated."""
 
 NLK_STATUS: Key = ("ConfigMap", front.NLK_CONFIG_KEY[1], "nlk-config-status")
 
@@ -65,32 +67,32 @@ class StatusReporter:
         self._client = client
         self._objects = objects
         self._recorder = Recorder(client, "gatehouse-controller")
-        self._changed: dict[Key, Balancer] = {}
-        self._wake_up = asyncio.Event()
+        self._balancers: dict[Key, Balancer] = {}
+        self._queue = WorkQueue(self._report, RETRIES, debounce=DEBOUNCE_SECONDS)
         self._recorded: dict[Key, frozenset[_EventContent]] = {}
 
     def enqueue(self, balancer: Balancer) -> None:
         """Write the status of a load balancer soon and record its Events."""
-        self._changed[balancer.key] = balancer
-        self._wake_up.set()
+        self._balancers[balancer.key] = balancer
+        self._queue.add(balancer.key)
 
     def forget(self, key: Key) -> None:
         """Drop a load balancer that is not requested any longer."""
-        self._changed.pop(key, None)
+        self._balancers.pop(key, None)
         self._recorded.pop(key, None)
+        self._queue.forget(key)
 
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run())
-            while True:
-                await self._wake_up.wait()
-                self._wake_up.clear()
-                changed, self._changed = self._changed, {}
-                for balancer in changed.values():
-                    self._record_events(balancer)
-                    await self._write(balancer)
-                await asyncio.sleep(DEBOUNCE_SECONDS)
+            group.create_task(self._queue.run())
+
+    async def _report(self, key: Key) -> None:
+        balancer = self._balancers.get(key)
+        if balancer is not None:
+            self._record_events(balancer)
+            await self._write(balancer)
 
     async def _write(self, balancer: Balancer) -> None:
         key = balancer.key
@@ -115,7 +117,7 @@ class StatusReporter:
         except kube.ApiError as error:
             log_method = log.debug if isinstance(error, kube.Conflict) else log.warning
             log_method("status not written", load_balancer=balancer.name, error=str(error))
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self.enqueue, balancer)
+            raise RetryError from error
 
     async def _put(self, key: Key, raw: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         if key[0] != CONFIG_MAPS.kind:

@@ -12,6 +12,7 @@ from urllib.parse import quote_plus
 import aiohttp
 import msgspec
 
+from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 from gatehouse.sidecars.authenticator import id_tokens
 from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.authenticator.id_tokens import DeniedError, UnknownKeyError
@@ -19,8 +20,8 @@ from gatehouse.sidecars.authenticator.id_tokens import DeniedError, UnknownKeyEr
 CACHE_SECONDS = 3600.0
 """Time in seconds after which metadata and keys are fetched again."""
 
-PAUSE_FIRST, PAUSE_MAX = 1.0, 30.0
-"""Delay in seconds between attempts after a failed fetch, doubled each time."""
+RETRIES = BackoffPolicy(first=1.0, maximum=30.0)
+"""Back-off after a failed fetch."""
 
 MAX_RESPONSE_BYTES = 1 << 20
 
@@ -66,7 +67,7 @@ class CachedValue(Generic[_Value]):
         self._value: _Value | None = None
         self._until = 0.0
         self._retry_at = 0.0
-        self._pause = 0.0
+        self._backoff = Backoff(RETRIES)
         self._error = ""
 
     async def get(self) -> _Value:
@@ -94,10 +95,9 @@ class CachedValue(Generic[_Value]):
             self._value = await self._fetch()
         except ProviderUnavailableError as error:
             self._error = str(error)
-            self._pause = min(max(2 * self._pause, PAUSE_FIRST), PAUSE_MAX)
-            self._retry_at = self._clock() + self._pause
+            self._retry_at = self._clock() + self._backoff.failed()
         else:
-            self._pause = 0.0
+            self._backoff.succeeded()
             self._until = self._clock() + CACHE_SECONDS
 
 

@@ -19,17 +19,15 @@ import msgspec
 import structlog
 
 from gatehouse.kube import client as kube
+from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 from gatehouse.standalone import process_records
 from gatehouse.standalone.node import log_index, pods, probes
 from gatehouse.standalone.node.volumes import VolumeError, Volumes
 
 log = structlog.get_logger("gatehouse.node")
 
-RESTART_FIRST, RESTART_LAST = 0.3, 30.0
-"""Restart back-off in seconds; doubles from the first to the last value."""
-
-RESTART_BACKOFF_RESET_SECONDS = 60.0
-"""A process that ran for this many seconds resets the restart back-off."""
+RESTARTS = BackoffPolicy(first=0.3, maximum=30.0, steady=60.0)
+"""Back-off between starts of a process that keeps exiting."""
 
 GRACE_SECONDS = 30.0
 """Default termination grace period of Kubernetes in seconds."""
@@ -133,7 +131,7 @@ class PodRunner:
             await self._fill()
 
     async def _supervise(self) -> None:
-        delay, restarts = RESTART_FIRST, pods.restarts(self.pod)
+        backoff, restarts = Backoff(RESTARTS), pods.restarts(self.pod)
         process = await self._adopt()
         while not self._ending.is_set():
             started_at = time.monotonic()
@@ -146,15 +144,13 @@ class PodRunner:
             if self._ending.is_set():
                 return
             self._process, process, restarts = None, None, restarts + 1
-            if time.monotonic() - started_at > RESTART_BACKOFF_RESET_SECONDS:
-                delay = RESTART_FIRST
+            delay = backoff.ended(time.monotonic() - started_at)
             message = f"{reason or 'process exited'}; restarting in {delay:g} s"
             log.warning("process exited", pod=self.pod["metadata"]["name"], restarts=restarts)
             self._set_state(
                 ready=False, restarts=restarts, reason="CrashLoopBackOff", message=message
             )
             await asyncio.sleep(delay)
-            delay = min(RESTART_LAST, delay * 2)
 
     async def _adopt(self) -> process_records.Record | None:
         """Return the running process, unless it has another build."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from gatehouse.runtime.backoff import Backoff, BackoffPolicy
 from gatehouse.transports.agents.events import (
     ApplyResponse,
     Effect,
@@ -52,9 +53,8 @@ __all__ = [
     "Session",
 ]
 
-RETRY_FIRST = 1.0
-RETRY_MAX = 60.0
-"""Delay in seconds between attempts at one version, doubled from the first to the maximum."""
+RETRIES = BackoffPolicy(first=1.0, maximum=60.0)
+"""Back-off between attempts at one version."""
 
 MAX_MISSED_DEADLINES = 5
 """Maximum response time of an instance that keeps fetching files, in deadlines. When thousands of
@@ -119,8 +119,8 @@ class Session:
         self._files_until = 0.0
         self._health = ""
         self._overdue: _Request | None = None
-        self._failures = self._unanswered = 0
-        self._retry_at = 0.0
+        self._unanswered = 0
+        self._backoff, self._retry_at = Backoff(RETRIES), 0.0
         self._new_id, self._apply_deadline = new_id, apply_deadline
 
     @property
@@ -230,7 +230,8 @@ class Session:
 
     def _reset(self) -> None:
         """Reset the retry back-off, so that the next attempt is immediate."""
-        self._failures, self._retry_at, self.error = 0, 0.0, ""
+        self._backoff.succeeded()
+        self._retry_at, self.error = 0.0, ""
         self._deferred.clear()
 
     def _publish(self, event: Publish) -> None:
@@ -310,7 +311,8 @@ class Session:
             self.confirmed, self._sent, self._reconnected = "", "", False
             self._confirmed_parts.clear()
         # A failed connection is not a rejection: its request is retried at once.
-        self._failures, self._retry_at = 0, 0.0
+        self._backoff.succeeded()
+        self._retry_at = 0.0
         self._deferred.clear()
         return effects
 
@@ -364,8 +366,7 @@ class Session:
         where = f"upstream {request.part}: " if request.part else ""
         self.error = f"{where}{error}"[:ERROR_MAX]
         if not self._deferred:
-            self._retry_at = now + min(RETRY_FIRST * 2**self._failures, RETRY_MAX)
-            self._failures = min(self._failures + 1, 16)
+            self._retry_at = now + self._backoff.failed()
         self._deferred.add(request.part)
 
     def _expire(self, now: float) -> list[Effect]:

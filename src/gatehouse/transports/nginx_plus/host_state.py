@@ -16,11 +16,12 @@ import msgspec
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Upstream
 from gatehouse.dataplane.upstream_name import UpstreamName
+from gatehouse.runtime.backoff import BackoffPolicy
 from gatehouse.transports.nginx_plus.client import NginxInfo
 from gatehouse.transports.nginx_plus.diff import ObservedServers
 
-FIRST_RETRY, LAST_RETRY = 2.0, 60.0
-"""Retry delay in seconds, doubled from the first to the last."""
+RETRIES = BackoffPolicy(first=2.0, maximum=60.0)
+"""Back-off of a host and of an upstream, before jitter."""
 
 PROBE_INTERVAL_SECONDS = 10.0
 """Interval in seconds between checks whether a host is still the same instance."""
@@ -31,12 +32,6 @@ changed and removed by ID, and another instance assigns IDs differently."""
 
 REREAD_PER_PROBE = 10
 """Minimum number of upstreams that are read again with each check."""
-
-
-def retry_delay(failures: int) -> float:
-    """Return the retry delay in seconds after this number of consecutive failures."""
-    # 2**16 seconds is beyond any cap. Without this limit, days of failures would overflow a float.
-    return min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
 
 
 class UpstreamState(msgspec.Struct):
@@ -164,7 +159,7 @@ class HostState:
         self._failures += 1
         self.retries += 1
         self._error = error
-        self._next_probe = now + retry_delay(self._failures) + self._jitter()
+        self._next_probe = now + RETRIES.delay(self._failures) + self._jitter()
 
     def forget(self) -> None:
         """Discard the observed state of all upstreams."""
@@ -199,7 +194,7 @@ class HostState:
             state.known = None
             state.failures += 1
             state.error = error
-            state.retry_at = now + retry_delay(state.failures) + self._jitter()
+            state.retry_at = now + RETRIES.delay(state.failures) + self._jitter()
             self.retries += 1
 
     def fails_repeatedly(self, name: UpstreamName) -> bool:

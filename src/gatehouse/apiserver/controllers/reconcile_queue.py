@@ -1,22 +1,23 @@
-"""Deduplicating work queue with retries."""
+"""Work queue of one controller, which accepts keys while this server runs the controllers."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
 from gatehouse.apiserver.errors import ApiError
+from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.runtime.work_queue import RetryError, WorkQueue
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.1, 30.0
-"""First and maximum delay in seconds of a retry. The delay doubles with every failure."""
+RETRIES = BackoffPolicy(first=0.1, maximum=30.0)
+"""Back-off of a key after a failure."""
 
 
-class WorkQueue:
-    """Calls `work` for every added key. A key that is already queued is not added again.
+class ReconcileQueue:
+    """Calls `work` for every added key and retries it after any failure except NotFound.
 
     The queue starts with `initial_keys`, and accepts keys only while it runs.
     """
@@ -29,19 +30,17 @@ class WorkQueue:
     ) -> None:
         self._name, self._work, self._initial_keys = name, work, initial_keys
         self._running = False
-        self._keys: dict[str, None] = {}
-        self._wakeup = asyncio.Event()
-        self._failures: dict[str, int] = {}
+        self._queue = WorkQueue(self._reconcile, RETRIES)
 
     def add(self, key: str) -> None:
         """Queue a key."""
         if self._running:
-            self._keys[key] = None
-            self._wakeup.set()
+            self._queue.add(key)
 
     def add_after(self, key: str, seconds: float) -> None:
         """Queue a key after a delay in seconds."""
-        asyncio.get_running_loop().call_later(seconds, self.add, key)
+        if self._running:
+            self._queue.add_after(key, seconds)
 
     async def run(self) -> None:
         """Process keys until cancelled."""
@@ -49,32 +48,18 @@ class WorkQueue:
         for key in self._initial_keys():
             self.add(key)
         try:
-            while True:
-                await self._wakeup.wait()
-                self._wakeup.clear()
-                while self._keys:
-                    key = next(iter(self._keys))
-                    del self._keys[key]
-                    await self._process(key)
+            await self._queue.run()
         finally:
             self._running = False
-            self._keys.clear()
-            self._failures.clear()
 
-    async def _process(self, key: str) -> None:
+    async def _reconcile(self, key: str) -> None:
         try:
             await self._work(key)
         except ApiError as error:
             if error.reason != "NotFound":
                 log.debug("reconcile interrupted", controller=self._name, key=key, error=str(error))
-                self._retry(key)
-        except Exception:
+                raise RetryError from error
+        except Exception as error:
             # One failing object must not block all others.
             log.exception("reconcile failed", controller=self._name, key=key)
-            self._retry(key)
-        else:
-            self._failures.pop(key, None)
-
-    def _retry(self, key: str) -> None:
-        times = self._failures[key] = self._failures.get(key, 0) + 1
-        self.add_after(key, min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** (times - 1)))
+            raise RetryError from error

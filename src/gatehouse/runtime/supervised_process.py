@@ -35,13 +35,12 @@ class RestartBackoff(msgspec.Struct):
     pause: float = 0.0
     """Pause in seconds before the next start. The first start has none."""
 
-    def next_pause(self, ran: float) -> float:
-        """Return the pause in seconds after the death of a process that ran for `ran` seconds."""
+    def record(self, ran: float) -> None:
+        """Set the pause after the death of a process that ran for `ran` seconds."""
         if ran > self.reset:
             self.pause = self.initial if self.after_steady is None else self.after_steady
         else:
             self.pause = _doubled(self.pause, self.initial, self.maximum)
-        return self.pause
 
 
 def _doubled(pause: float, initial: float, maximum: float) -> float:
@@ -60,7 +59,8 @@ class SupervisedProcess(ABC):
         """Called after a process started or died."""
         self.ending = asyncio.Event()
         """Set if an exit is intended. A dead process then is not replaced."""
-        self._name, self._backoff, self._log = name, backoff, log
+        self.backoff = backoff
+        self._name, self._log = name, log
         self._start_now = asyncio.Event()
 
     @property
@@ -76,8 +76,10 @@ class SupervisedProcess(ABC):
         """Return after the process has exited."""
         await process.exited.wait()
 
-    async def after_exit(self, process: WatchedProcess, pause: float) -> None:
-        """React to the death of a process. Another one starts after `pause` seconds."""
+    async def after_exit(self, process: WatchedProcess) -> None:
+        """Report the death of a process. Another one starts after the pause of the back-off."""
+        pid, status, pause = process.pid, process.status, self.backoff.pause
+        self._log.warning(f"{self._name} died", pid=pid, status=status, restart_in=pause)
         self.on_change()
 
     def adopt_process(self, process: WatchedProcess) -> None:
@@ -95,7 +97,7 @@ class SupervisedProcess(ABC):
             started_at = time.monotonic()
             if self.process is None:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._start_now.wait(), self._backoff.pause)
+                    await asyncio.wait_for(self._start_now.wait(), self.backoff.pause)
                 if self.ending.is_set():
                     return
                 self._start_now.clear()
@@ -106,13 +108,11 @@ class SupervisedProcess(ABC):
                 await self.watch(process)
                 if self.ending.is_set():
                     return
-            pause = self._backoff.next_pause(time.monotonic() - started_at)
+            self.backoff.record(time.monotonic() - started_at)
             if process is not None:
                 self.process = None
                 self.restarts += 1
-                event = {"pid": process.pid, "status": process.status, "restart_in": pause}
-                self._log.warning(f"{self._name} died", **event)
-                await self.after_exit(process, pause)
+                await self.after_exit(process)
 
     def _try_start(self) -> None:
         try:

@@ -58,11 +58,11 @@ class NginxSupervisor(SupervisedProcess):
         self.before_start()
         return masters.start(self._binary, self._paths)
 
-    async def after_exit(self, process: WatchedProcess, pause: float) -> None:
+    async def after_exit(self, process: WatchedProcess) -> None:
         """Kill the workers of a dead master and remove its sockets."""
         await self._kill_orphans(process.pid)
         self._paths.remove_sockets()
-        await super().after_exit(process, pause)
+        await super().after_exit(process)
 
     @staticmethod
     async def _kill_orphans(leader: int) -> None:

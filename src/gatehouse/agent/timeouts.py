@@ -21,10 +21,17 @@ DRAIN_SECONDS, MAX_DRAIN_SECONDS = 25.0, 3600
 _SHUTDOWN_SECONDS = 60
 
 
-def restart_backoff() -> RestartBackoff:
-    """Return the initial back-off of a process."""
+def restart_backoff(after_steady: float | None = None) -> RestartBackoff:
+    """Return the initial back-off of a process.
+
+    `after_steady`: pause in seconds after the death of a process that ran for long, by default the
+    initial pause.
+    """
     return RestartBackoff(
-        RESTART_BACKOFF_INITIAL_SECONDS, RESTART_BACKOFF_MAX_SECONDS, RESTART_BACKOFF_RESET_SECONDS
+        RESTART_BACKOFF_INITIAL_SECONDS,
+        RESTART_BACKOFF_MAX_SECONDS,
+        RESTART_BACKOFF_RESET_SECONDS,
+        after_steady,
     )
 
 

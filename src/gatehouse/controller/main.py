@@ -46,6 +46,7 @@ from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.events import Recorder
 from gatehouse.kube.store import Change, Changes
 from gatehouse.runtime.health import HealthServer
+from gatehouse.runtime.prometheus import page_of
 from gatehouse.transports import server as agents
 
 log = structlog.get_logger("gatehouse.controller")
@@ -274,7 +275,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
         controller = Controller(client, options)
         health = HealthServer(
             controller.not_ready,
-            collector_registry(controller.metrics, controller.loop.compile_duration),
+            page_of(collector_registry(controller.metrics, controller.loop.compile_duration)),
             controller.informers.unavailable_kinds,
         )
         if options.health:

@@ -14,7 +14,7 @@ from gatehouse.nodeproxy.metrics import NodeMetrics
 from gatehouse.nodeproxy.node_network import NodeNetwork
 from gatehouse.nodeproxy.options import Options
 from gatehouse.nodeproxy.supervisor import Supervisor
-from gatehouse.runtime.health_minimal import HealthServer
+from gatehouse.runtime.health import HealthServer
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 

@@ -1,7 +1,6 @@
 """Building blocks of a process: health endpoints, metrics text, child processes, certificates.
 
-- ``health``, ``health_minimal``: ``/livez``, ``/readyz`` and ``/metrics``, with and without
-  aiohttp.
+- ``health``: ``/livez``, ``/readyz`` and ``/metrics``.
 - ``prometheus``: metrics in Prometheus text format. ``unix_http``: HTTP GET over a Unix socket.
 - ``supervised_process``: a process that is adopted or started, restarted with back-off, and
   stopped. ``watched_process``: a process with its exit.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Literal
 
 import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -32,3 +33,12 @@ def families(samples: Iterable[Sample], labels: Mapping[str, str]) -> Iterable[M
         name = f"{sample.name}_total" if sample.kind == "counter" else sample.name
         family.add_sample(name, {**labels, **sample.labels}, sample.value)
     return by_name.values()
+
+
+def page_of(registry: CollectorRegistry) -> Callable[[], Awaitable[bytes]]:
+    """Return a function that returns the metrics of `registry` as a page."""
+
+    async def page() -> bytes:
+        return generate_latest(registry)
+
+    return page

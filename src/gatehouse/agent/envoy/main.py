@@ -23,7 +23,7 @@ from gatehouse.agent.envoy.upstream import ControlPlaneStream
 from gatehouse.agent.options import Options
 from gatehouse.dataplane import features
 from gatehouse.runtime import unix_http
-from gatehouse.runtime.health_minimal import HealthServer
+from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import Sample
 from gatehouse.sidecars.reviewer import config as reviewer
 

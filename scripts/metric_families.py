@@ -158,7 +158,7 @@ def of_node_proxy() -> Iterator[Family]:
     """Yield the metrics of `gatehouse node-proxy`, without those of HAProxy."""
     options: Any = Fake()
     options.addresses = ()
-    yield from map(_family, NodeMetrics(options, Fake(), Fake(), Path()).collect())
+    yield from _of_samples(NodeMetrics(options, Fake(), Fake(), Path()).samples())
 
 
 def of_api_server() -> Iterator[Family]:

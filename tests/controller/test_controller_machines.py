@@ -28,6 +28,7 @@ from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane import upstream_name
 from gatehouse.dataplane.machine_identity import Machine as Name
 from gatehouse.runtime.health import HealthServer
+from gatehouse.runtime.prometheus import page_of
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports import nginx_plus
@@ -169,9 +170,8 @@ async def test_figures_of_every_machine_are_measured_from_outside(
 
 async def measured(plane: Plane, known: Balancer) -> str:
     nobody_else = nginx_plus.Fleet(lambda _name, _report: None)
-    server = HealthServer(
-        lambda: "", collector_registry(lambda: host_metrics([known], nobody_else, plane.fleet))
-    )
+    registry = collector_registry(lambda: host_metrics([known], nobody_else, plane.fleet))
+    server = HealthServer(lambda: "", page_of(registry))
     where = free_port()
     await server.start(f"127.0.0.1:{where}")
     try:

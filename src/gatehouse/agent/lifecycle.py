@@ -15,7 +15,7 @@ from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.options import Options
 from gatehouse.agent.sidecars import SidecarProcess
 from gatehouse.runtime import reaper
-from gatehouse.runtime.health_minimal import HealthServer
+from gatehouse.runtime.health import HealthServer
 
 log = structlog.get_logger("gatehouse.agent")
 

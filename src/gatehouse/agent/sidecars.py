@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,10 +20,10 @@ import structlog
 
 from gatehouse.agent import secure_files, timeouts
 from gatehouse.agent.error_log import ErrorLog, message
-from gatehouse.agent.timeouts import RESTARTS
+from gatehouse.runtime import watched_process
 from gatehouse.runtime.backoff import Backoff
 from gatehouse.runtime.prometheus import Sample
-from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
+from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.sidecars.authenticator import config as authenticator
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.reviewer import config as reviewer
@@ -78,7 +77,12 @@ class ConfigRejectedError(SidecarError):
 
 
 class SidecarProcess:
-    """Owner of one sidecar process with its files in directory `run`. Raises OSError."""
+    """Owner of one sidecar process with its files in directory `run`. Raises OSError.
+
+    It is not a :class:`~gatehouse.runtime.supervised_process.SupervisedProcess`: it starts on
+    demand, a start includes a request with the configuration, and a new process may start while the
+    old one exits.
+    """
 
     def __init__(self, spec: SidecarSpec, run: Path, linger: float) -> None:
         """`linger`: seconds for which a socket stays open after it is no longer configured."""
@@ -131,7 +135,8 @@ class SidecarProcess:
 
     async def run(self) -> None:
         """Replace the process if it dies while it is needed, until cancelled."""
-        backoff = Backoff(RESTARTS)
+        # Requests fail until another process listens, so one that ran for long is replaced at once.
+        backoff = Backoff(timeouts.RESTARTS)
         while True:
             await self._process_set.wait()
             process, started_at = self._process, time.monotonic()
@@ -142,7 +147,7 @@ class SidecarProcess:
                     self._process = None
                     self._process_set.clear()
             pause = 0.0
-            if RESTARTS.is_steady(time.monotonic() - started_at):
+            if timeouts.RESTARTS.is_steady(time.monotonic() - started_at):
                 backoff.succeeded()
             else:
                 pause = backoff.failed()
@@ -168,11 +173,9 @@ class SidecarProcess:
         self._configurations = ()
         if self._process is None:
             return
-        self._process.signal(signal.SIGTERM)
-        if not await wait_until_gone(frozenset({self._process.pid}), STOP_TIMEOUT_SECONDS):
+        if not await self._process.end(signal.SIGTERM, STOP_TIMEOUT_SECONDS):
             log.warning(f"{self.name} killed at stop timeout", pid=self._process.pid)
-            self._process.signal(signal.SIGKILL)
-        await self._process.exited.wait()
+        await self._process.kill()
 
     async def _configure(self) -> None:
         """Send the configurations. Start a process if none listens and there are configurations."""
@@ -211,20 +214,13 @@ class SidecarProcess:
     def _start(self) -> WatchedProcess:
         # -P: do not import modules from the working directory.
         program = [sys.executable, "-P", "-m", self._spec.module]
+        command = [*program, str(self._directory), str(self._linger)]
         try:
-            with self._output.open("ab") as output:
-                popen = subprocess.Popen(
-                    [*program, str(self._directory), str(self._linger)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                    cwd=self._run,
-                )
+            process = watched_process.start(command, output=self._output, cwd=self._run)
         except OSError as error:
             raise self._error(f"cannot be started: {error}") from error
-        log.info(f"{self.name} started", pid=popen.pid)
-        return self._watch(WatchedProcess(popen.pid, popen))
+        log.info(f"{self.name} started", pid=process.pid)
+        return self._watch(process)
 
     def _watch(self, process: WatchedProcess) -> WatchedProcess:
         self._process, self._answered = process, False

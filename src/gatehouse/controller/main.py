@@ -47,6 +47,7 @@ from gatehouse.kube.informer import RETRIES
 from gatehouse.kube.store import Change, Changes
 from gatehouse.runtime.backoff import Backoff
 from gatehouse.runtime.health import HealthServer
+from gatehouse.runtime.prometheus import page_of
 from gatehouse.transports import server as agents
 
 log = structlog.get_logger("gatehouse.controller")
@@ -277,7 +278,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
         controller = Controller(client, options)
         health = HealthServer(
             controller.not_ready,
-            collector_registry(controller.metrics, controller.loop.compile_duration),
+            page_of(collector_registry(controller.metrics, controller.loop.compile_duration)),
             controller.informers.unavailable_kinds,
         )
         if options.health:

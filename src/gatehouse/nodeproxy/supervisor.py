@@ -1,22 +1,20 @@
-"""Supervisor of the local proxy: adopts, starts, restarts with back-off, and stops it."""
+"""Supervisor of the local proxy: its configuration, and the proxies of earlier configurations."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import structlog
 
 from gatehouse.nodeproxy.commands import run
 from gatehouse.nodeproxy.proxies import METRICS_SOCKET, Proxy
-from gatehouse.runtime import procfs
-from gatehouse.runtime.backoff import Backoff, BackoffPolicy
-from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
+from gatehouse.runtime import procfs, watched_process
+from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.runtime.supervised_process import SupervisedProcess
+from gatehouse.runtime.watched_process import WatchedProcess
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 
@@ -27,20 +25,13 @@ DRAIN_SECONDS = 25.0
 """Drain timeout in seconds at shutdown."""
 
 
-class Supervisor:
+class Supervisor(SupervisedProcess):
     """Owner of the proxy process of one directory."""
 
     def __init__(self, proxy: Proxy, directory: Path) -> None:
-        self.restarts = 0
-        """Number of times a proxy died and was replaced."""
+        super().__init__("proxy", RESTARTS, log.bind(kind=proxy.kind))
         self._proxy = proxy
         self._directory = directory
-        self._process: WatchedProcess | None = None
-
-    @property
-    def alive(self) -> bool:
-        """Return whether the proxy is running."""
-        return self._process is not None
 
     async def prepare(self) -> None:
         """Write the configuration and test it with the proxy. Raises CommandError or OSError."""
@@ -56,9 +47,8 @@ class Supervisor:
         draining = []
         for pid, file in _running(self._directory):
             with contextlib.suppress(ProcessLookupError):
-                if file == self._proxy.file and self._process is None:
-                    self._process = WatchedProcess(pid)
-                    log.info("proxy adopted", pid=pid)
+                if file == self._proxy.file and self.process is None:
+                    self.adopt_process(WatchedProcess(pid))
                 else:
                     # It keeps its connections, and its port is free at once.
                     stop_signal = signal.SIGUSR1 if file.startswith("haproxy") else signal.SIGQUIT
@@ -68,68 +58,26 @@ class Supervisor:
             if stale.name != self._proxy.file and stale.name not in draining:
                 stale.unlink()
 
-    async def run(self) -> None:
-        """Keep the proxy running until cancelled. Cancelling does not stop it."""
-        backoff, pause = Backoff(RESTARTS), 0.0
-        while True:
-            started = time.monotonic()
-            if self._process is None:
-                await asyncio.sleep(pause)
-                started = time.monotonic()
-                self._start()
-            if self._process is not None:
-                await self._process.exited.wait()
-                log.warning("proxy died", pid=self._process.pid)
-                self._process = None
-                self.restarts += 1
-            pause = backoff.ended(time.monotonic() - started)
-
-    def _start(self) -> None:
+    def start(self) -> WatchedProcess:
+        """Start the proxy. Raises OSError."""
         if self._proxy.kind == "haproxy":
             with contextlib.suppress(FileNotFoundError):
                 (self._directory / METRICS_SOCKET).unlink()
-        try:
-            popen = subprocess.Popen(
-                self._proxy.command(self._directory),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd=self._directory,
-            )
-        except OSError as error:
-            log.warning("proxy not started", error=str(error))
-            return
-        self._process = WatchedProcess(popen.pid, popen)
-        log.info("proxy started", pid=popen.pid, kind=self._proxy.kind)
+        return watched_process.start(self._proxy.command(self._directory), cwd=self._directory)
 
     async def quit(self) -> None:
         """Drain connections for at most `DRAIN_SECONDS`, then stop the proxy.
 
         Call after :meth:`run` has ended.
         """
-        process = self._process
-        if process is None:
-            return
-        process.signal(self._proxy.stop_signal)
-        pids = frozenset({process.pid}) | procfs.children(process.pid)
-        if not await wait_until_gone(pids, DRAIN_SECONDS):
-            log.warning("drain timeout exceeded", pid=process.pid)
-            process.signal(signal.SIGTERM)
-            if not await wait_until_gone(pids, 2.0):
-                process.signal(signal.SIGKILL)
-        await process.exited.wait()
-        self._process = None
+        await self.drain(self._proxy.stop_signal, DRAIN_SECONDS)
+        self.process = None
 
 
 def _running(directory: Path) -> list[tuple[int, str]]:
     """Return pid and configuration file name of each proxy started from this directory."""
     proxies = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        pid = int(entry.name)
-        if not procfs.executable(pid).startswith(("haproxy", "nginx")):
-            continue
-        words = procfs.command_line(pid).split()
+    for pid, words in procfs.running(("haproxy", "nginx")):
         if words and words[0] == "nginx:" and "master" not in words:
             continue
         for word in words:

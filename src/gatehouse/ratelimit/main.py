@@ -22,6 +22,7 @@ from gatehouse.ratelimit.service import SERVICE, RateLimitService
 from gatehouse.ratelimit.token_buckets import MAX_CONCURRENT_BATCHES, TokenBuckets
 from gatehouse.runtime.certificate_watcher import CertificateWatcher
 from gatehouse.runtime.health import HealthServer
+from gatehouse.runtime.prometheus import page_of
 
 log = structlog.get_logger("gatehouse.counter")
 
@@ -76,7 +77,7 @@ async def run(
     state = health.aio.HealthServicer()
     server = _server(buckets, metrics, state)
     port = _bind(server, options)
-    probes = HealthServer(lambda: "ending" if stop.is_set() else "", metrics.registry)
+    probes = HealthServer(lambda: "ending" if stop.is_set() else "", page_of(metrics.registry))
     async with contextlib.AsyncExitStack() as ends:
         ends.push_async_callback(client.aclose)
         ends.push_async_callback(server.stop, GRACE_SECONDS)

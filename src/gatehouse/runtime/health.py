@@ -1,57 +1,86 @@
-"""HTTP health and metrics endpoints of a server: /livez, /readyz, /metrics."""
+"""HTTP health and metrics endpoints of a process: /livez, /readyz, /metrics.
+
+Implemented without a web framework, which would take a sixth of an agent's memory (11 MiB) and half
+of its start-up time (0.1 s) for three pages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from gatehouse.runtime import prometheus
+
+PLAIN = "text/plain; charset=utf-8"
+
+REQUEST_SECONDS = 10.0
+"""Timeout in seconds of one request, from connecting to reading the response."""
+
+_PHRASES = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
 class HealthServer:
-    """Serves the endpoints on one address."""
+    """Serves the endpoints on one address, one request on each connection."""
 
     def __init__(
         self,
         not_ready: Callable[[], str],
-        registry: CollectorRegistry,
+        metrics: Callable[[], Awaitable[bytes]],
         without: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """`not_ready` returns why the server should get no traffic; empty means ready.
+        """`not_ready` returns why the process should get no traffic. Empty means ready.
 
-        `without` returns what a ready server lacks. /readyz lists it.
+        `metrics` returns the page /metrics. `without` returns what a ready process lacks. /readyz
+        lists it.
         """
-        self._without = without
         self._not_ready = not_ready
-        self._registry = registry
-        self._runner: web.AppRunner | None = None
+        self._metrics = metrics
+        self._without = without
+        self._server: asyncio.Server | None = None
 
     async def start(self, address: str) -> None:
         """Listen on ``host:port``; raises OSError, or ValueError for a malformed address."""
         host, _, port = address.rpartition(":")
-        app = web.Application()
-        app.router.add_get("/livez", self._livez)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, host.strip("[]") or None, int(port)).start()
+        if not port.isdecimal():
+            raise ValueError(f"health bind address {address!r} is not host:port")
+        self._server = await asyncio.start_server(
+            self._serve, host.strip("[]") or None, int(port), limit=1 << 13
+        )
 
     async def stop(self) -> None:
         """Close. Idempotent."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
-    async def _livez(self, _request: web.Request) -> web.Response:
-        # An answer proves that the event loop runs, which is all that liveness means.
-        return web.Response(text="ok\n")
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(REQUEST_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                method, _, rest = head.partition(b" ")
+                path = rest.partition(b" ")[0].partition(b"?")[0]
+                status, kind, body = await self._answer(method, path)
+                lines = (
+                    f"HTTP/1.1 {status} {_PHRASES[status]}",
+                    f"Content-Type: {kind}",
+                    f"Content-Length: {len(body)}",
+                    "Connection: close\r\n\r\n",
+                )
+                writer.write("\r\n".join(lines).encode() + (b"" if method == b"HEAD" else body))
+                await writer.drain()
+        writer.close()
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
-        reason = self._not_ready()
-        lines = [reason or "ok", *(f"without {item}" for item in self._without())]
-        return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
-
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=generate_latest(self._registry), headers=headers)
+    async def _answer(self, method: bytes, path: bytes) -> tuple[int, str, bytes]:
+        if method not in (b"GET", b"HEAD"):
+            return 405, PLAIN, b"method not allowed: use GET or HEAD\n"
+        if path == b"/livez":
+            # An answer proves that the event loop runs, which is all that liveness means.
+            return 200, PLAIN, b"ok\n"
+        if path == b"/readyz":
+            reason = self._not_ready()
+            lines = [reason or "ok", *(f"without {item}" for item in self._without())]
+            return 503 if reason else 200, PLAIN, "".join(f"{line}\n" for line in lines).encode()
+        if path == b"/metrics":
+            return 200, prometheus.CONTENT_TYPE, await self._metrics()
+        return 404, PLAIN, b"not found: paths are /livez, /readyz and /metrics\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -55,12 +56,25 @@ def is_alive(pid: int) -> bool:
 def pids_in_session(leader: int) -> frozenset[int]:
     """Return the live processes of the session opened by `leader`, even if `leader` is dead."""
     pids = set()
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit():
-            fields = _stat(int(entry.name))
-            if fields and int(fields[3]) == leader and fields[0] not in ("Z", "X"):
-                pids.add(int(entry.name))
+    for pid in _pids():
+        fields = _stat(pid)
+        if fields and int(fields[3]) == leader and fields[0] not in ("Z", "X"):
+            pids.add(pid)
     return frozenset(pids)
+
+
+def running(executables: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
+    """Yield pid and words of the command line of each process, in ascending order.
+
+    `executables`: prefixes of the file names of its executable.
+    """
+    for pid in sorted(_pids()):
+        if executable(pid).startswith(executables):
+            yield pid, command_line(pid).split()
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
 
 
 def _stat(pid: int) -> list[str]:

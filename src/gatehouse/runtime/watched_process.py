@@ -7,6 +7,9 @@ import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from signal import Signals
 from typing import ClassVar
 
 from gatehouse.runtime import procfs
@@ -33,6 +36,15 @@ class WatchedProcess:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pidfd, self._on_exit)
 
+    @property
+    def status(self) -> int | None:
+        """Exit status, negative for a signal. None if the process is alive or not a child."""
+        return None if self._popen is None else self._popen.returncode
+
+    def children(self) -> frozenset[int]:
+        """Return the pids of its live children."""
+        return procfs.children(self.pid)
+
     def _on_exit(self) -> None:
         self.release()
         if self._popen is not None:
@@ -47,11 +59,55 @@ class WatchedProcess:
             os.close(self._pidfd)
             self._pidfd = -1
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """Send a signal. Does nothing if the process is gone."""
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
+
+    async def end(
+        self, number: Signals, seconds: float, others: frozenset[int] = frozenset()
+    ) -> bool:
+        """Send a signal. Return whether the process and the pids `others` exit in `seconds`."""
+        self.signal(number)
+        end = self._loop.time() + seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await self.exited.wait()
+        except TimeoutError:
+            return False
+        return await wait_until_gone(others, end - self._loop.time())
+
+    async def kill(self) -> None:
+        """Kill the process if it is alive, and wait for its exit."""
+        self.signal(signal.SIGKILL)
+        await self.exited.wait()
+
+
+def start(
+    command: Sequence[str],
+    *,
+    output: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> WatchedProcess:
+    """Start a process in a session of its own, so that it can outlive this one.
+
+    `output`: file to which its output is appended, by default that of this process. `cwd`, `env`:
+    directory and environment, by default those of this process. Raises OSError.
+    """
+    with Path(output or os.devnull).open("ab") as file:
+        target = None if output is None else file
+        popen = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=target,
+            stderr=target,
+            start_new_session=True,
+            cwd=cwd,
+            env=env,
+        )
+    return WatchedProcess(popen.pid, popen)
 
 
 async def wait_until_gone(pids: frozenset[int], seconds: float) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+
+from gatehouse.runtime import watched_process
+from gatehouse.runtime.watched_process import WatchedProcess
 
 PR_SET_PDEATHSIG = 1
 
@@ -39,13 +42,24 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def record(pid: int, path: Path) -> Record:
-    """Write the record of a process that just started."""
-    entry = Record(pid, start_time(pid) or 0)
+def start(
+    path: Path, command: Sequence[str], *, env: Mapping[str, str], output: Path | None = None
+) -> WatchedProcess:
+    """Start a process and write its record to ``path``. Raises OSError; then no process runs."""
+    process = watched_process.start(command, env=env, output=output)
+    try:
+        _write(Record(process.pid, start_time(process.pid) or 0), path)
+    except OSError:
+        # Without a record, a later supervisor would not find it.
+        process.signal(signal.SIGKILL)
+        raise
+    return process
+
+
+def _write(entry: Record, path: Path) -> None:
     staged = path.with_name(f".{path.name}")
     staged.write_bytes(msgspec.json.encode(entry))
     staged.rename(path)
-    return entry
 
 
 def recorded(path: Path) -> Record | None:
@@ -64,18 +78,17 @@ def end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
 
 
-async def ended(process: Record) -> None:
-    """Wait until a process exits, whether it is a child or adopted."""
+def adopt(path: Path) -> WatchedProcess | None:
+    """Return the process recorded at ``path``; None if it does not run."""
+    entry = recorded(path)
+    if entry is None:
+        return None
     try:
-        descriptor = os.pidfd_open(process.pid)
+        process = WatchedProcess(entry.pid)
     except ProcessLookupError:
-        return
-    loop = asyncio.get_running_loop()
-    exited = asyncio.Event()
-    loop.add_reader(descriptor, exited.set)
-    try:
-        if process.alive():
-            await exited.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
+        return None
+    if entry.alive():
+        return process
+    # Another process got the PID meanwhile.
+    process.release()
+    return None

@@ -1,20 +1,21 @@
-"""Supervisor of the control plane's processes: ordered start, restart and ordered stop."""
+"""Processes of the control plane: ordered start, supervision and ordered stop."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
 import structlog
 
-from gatehouse.runtime.backoff import Backoff, BackoffPolicy
+from gatehouse.runtime.backoff import BackoffPolicy
+from gatehouse.runtime.supervised_process import SupervisedProcess
+from gatehouse.runtime.watched_process import WatchedProcess
 from gatehouse.standalone import process_records
 
 log = structlog.get_logger("gatehouse.up")
@@ -46,6 +47,41 @@ class Part(msgspec.Struct, frozen=True):
     """Returns when other processes may depend on it."""
 
 
+class PartProcess(SupervisedProcess):
+    """Owner of the process of one part, recorded in directory ``run``."""
+
+    def __init__(self, part: Part, run: Path) -> None:
+        super().__init__("process", RESTARTS, log.bind(part=part.name))
+        self.part = part
+        self._path = run / f"{part.name}.json"
+
+    def start(self) -> WatchedProcess:
+        """Start the process. Raises OSError."""
+        # The child sets PR_SET_PDEATHSIG itself: a preexec_fn would run between fork and
+        # exec of a process with threads.
+        command = [sys.executable, "-m", "gatehouse", *self.part.arguments]
+        environment = {**os.environ, "GATEHOUSE_SUPERVISED": "1"}
+        return process_records.start(self._path, command, env=environment)
+
+    async def end(self, number: signal.Signals) -> None:
+        """End the process if it runs, within the grace period."""
+        process = self.process
+        if process is None or process.exited.is_set():
+            return
+        if not await process.end(number, GRACE_SECONDS):
+            self._log.warning("process killed", after_seconds=GRACE_SECONDS)
+        await process.kill()
+        self._log.info("process stopped")
+
+    async def end_leftover(self) -> None:
+        """Kill the process of a killed supervisor. Data planes keep running."""
+        process = process_records.adopt(self._path)
+        if process is not None:
+            self._log.info("killing leftover process", pid=process.pid)
+            # Not SIGTERM: the node would stop the data planes, too.
+            await process.end(signal.SIGKILL, LEFTOVER_GRACE)
+
+
 class Supervisor:
     """Starts processes in the given order and stops them in reverse order."""
 
@@ -53,98 +89,46 @@ class Supervisor:
         self, parts: Sequence[Part], run: Path, leaving: asyncio.Event | None = None
     ) -> None:
         """``leaving``: if it is set by the time of the end, data planes go on."""
-        self._parts = parts
-        self._run = run
         self._leaving = leaving or asyncio.Event()
-        self._children: dict[str, asyncio.subprocess.Process] = {}
-        self._stopping = asyncio.Event()
         self._ready = False
         self._given_up = asyncio.Event()
+        self._processes = [PartProcess(part, run) for part in parts]
+        for process in self._processes:
+            process.on_change = functools.partial(self._check, process)
 
     async def run(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Run until ``stop`` is set. Raises StartError if a process repeatedly exits at start."""
-        await self._end_leftovers()
+        await asyncio.gather(*(process.end_leftover() for process in self._processes))
         tasks = []
         try:
-            for part in self._parts:
-                tasks.append(asyncio.create_task(self._supervise(part)))
-                if part.ready is None:
+            for process in self._processes:
+                tasks.append(asyncio.create_task(process.run()))
+                if process.part.ready is None:
                     continue
-                outcome = await _first_done(part.ready(), stop.wait(), self._given_up.wait())
+                outcome = await _first_done(
+                    process.part.ready(), stop.wait(), self._given_up.wait()
+                )
                 if outcome == 1:
                     return
                 if outcome == 2:
-                    raise StartError(f"{part.name} failed to start; see its log above")
+                    raise StartError(f"{process.part.name} failed to start; see its log above")
             self._ready = True
             on_ready()
             await stop.wait()
         finally:
-            self._stopping.set()
-            for part in reversed(self._parts):
-                await self._end(part)
+            for process in self._processes:
+                process.ending.set()
+            for process in reversed(self._processes):
+                await process.end(signal.SIGHUP if self._leaving.is_set() else signal.SIGTERM)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _supervise(self, part: Part) -> None:
-        backoff, exits = Backoff(RESTARTS), 0
-        while not self._stopping.is_set():
-            started = time.monotonic()
-            child = await self._start(part)
-            status = await child.wait()
-            if self._stopping.is_set():
-                return
-            delay = backoff.ended(time.monotonic() - started)
-            log.warning("process exited", part=part.name, status=status, restart_in=delay)
-            exits += 1
-            if exits == ATTEMPTS and not self._ready:
-                self._given_up.set()
-                return
-            await asyncio.sleep(delay)
-
-    async def _start(self, part: Part) -> asyncio.subprocess.Process:
-        # The child sets PR_SET_PDEATHSIG itself: a preexec_fn would run between fork and
-        # exec of a process with threads.
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gatehouse", *part.arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "GATEHOUSE_SUPERVISED": "1"},
-            start_new_session=True,
-        )
-        process_records.record(child.pid, self._run / f"{part.name}.json")
-        self._children[part.name] = child
-        log.info("process started", part=part.name, pid=child.pid)
-        return child
-
-    async def _end(self, part: Part) -> None:
-        child = self._children.get(part.name)
-        if child is None or child.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            child.send_signal(signal.SIGHUP if self._leaving.is_set() else signal.SIGTERM)
-        try:
-            async with asyncio.timeout(GRACE_SECONDS):
-                await child.wait()
-        except TimeoutError:
-            log.warning("process killed", part=part.name, after_seconds=GRACE_SECONDS)
-            child.kill()
-            await child.wait()
-        log.info("process stopped", part=part.name)
-
-    async def _end_leftovers(self) -> None:
-        """Kill processes of a killed supervisor. Data planes keep running."""
-        leftovers = []
-        for part in self._parts:
-            record = process_records.recorded(self._run / f"{part.name}.json")
-            if record is not None:
-                log.info("killing leftover process", part=part.name, pid=record.pid)
-                # Not SIGTERM: the node would stop the data planes, too.
-                record.signal(signal.SIGKILL)
-                leftovers.append(record)
-        for record in leftovers:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LEFTOVER_GRACE):
-                    await process_records.ended(record)
+    def _check(self, process: PartProcess) -> None:
+        """Abandon a start after too many exits of a process."""
+        if process.restarts >= ATTEMPTS and not self._ready:
+            process.ending.set()
+            self._given_up.set()
 
 
 async def _first_done(*awaitables: Awaitable[object]) -> int:

@@ -25,6 +25,7 @@ from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Server, parse_seconds
 from gatehouse.kube import client as kube
 from gatehouse.runtime.health import HealthServer
+from gatehouse.runtime.prometheus import page_of
 from gatehouse.standalone.free_ports import free_port
 from transports.nginx_plus.test_load_balancers_faults import fleet, held, until
 
@@ -92,7 +93,7 @@ async def test_metrics_of_every_host_are_exported() -> None:
         await until(lambda: held(fakes[0]) == ["10.0.0.1:30080"])
         await until(lambda: fakes[1].calls != [] and fakes[1].calls[-1].status == 404)
         collected = collector_registry(lambda: host_metrics([known], found))
-        server, where = HealthServer(lambda: "", collected), free_port()
+        server, where = HealthServer(lambda: "", page_of(collected)), free_port()
         await server.start(f"127.0.0.1:{where}")
         try:
             async with (

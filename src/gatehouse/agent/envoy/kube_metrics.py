@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote
 
+from gatehouse.runtime import prometheus
+
 PREFIX = "gatehouse_kube."
 """Prefix of these statistics in Envoy."""
 
@@ -64,8 +66,7 @@ class _Samples:
         self._values: dict[str, dict[str, float]] = {name: {} for name in _FAMILIES}
 
     def add(self, family: str, labels: _Labels, value: float, ending: str = "") -> None:
-        label_text = ",".join(f'{key}="{_escape(each)}"' for key, each in labels.items() if each)
-        series = f"gatehouse_kube_{family}{ending}{{{label_text}}}"
+        series = f"gatehouse_kube_{family}{ending}{{{prometheus.label_text(labels)}}}"
         samples = self._values[family]
         samples[series] = samples.get(series, 0.0) + value
 
@@ -74,8 +75,7 @@ class _Samples:
             if not samples:
                 continue
             kind, about = _FAMILIES[family]
-            yield f"# HELP gatehouse_kube_{family} {about}"
-            yield f"# TYPE gatehouse_kube_{family} {kind}"
+            yield from prometheus.head(f"gatehouse_kube_{family}", kind, about)
             yield from (f"{series} {value:.15g}" for series, value in samples.items())
 
 
@@ -177,10 +177,6 @@ def _reason(code: str, flags: str, server: str) -> str:
 
 def _bucket_bound(bound: str) -> str:
     return bound if bound == "+Inf" else f"{float(bound) / 1000:g}"
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _unescape(value: str) -> str:

@@ -23,7 +23,7 @@ from gatehouse.agent.envoy.upstream import ControlPlaneStream
 from gatehouse.agent.options import Options
 from gatehouse.dataplane import features
 from gatehouse.runtime import unix_http
-from gatehouse.runtime.health_minimal import HealthServer
+from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import Sample
 from gatehouse.sidecars.reviewer import config as reviewer
 
@@ -108,7 +108,7 @@ class Agent:
 
     def not_ready(self) -> str:
         """Return why the agent should get no traffic. Empty if it is ready."""
-        if not self.supervisor.alive:
+        if not self.supervisor.running:
             return "Envoy is not running"
         if not self.relay.serving:
             return "no configuration is confirmed to be served"
@@ -124,7 +124,7 @@ class Agent:
         )
         help_ = "1 if the proxy serves a confirmed configuration, else 0."
         yield Sample(f"{name}_ready", help_, not self.not_ready())
-        yield Sample("envoy_up", "1 if Envoy runs, else 0.", self.supervisor.alive)
+        yield Sample("envoy_up", "1 if Envoy runs, else 0.", self.supervisor.running)
         help_ = "1 if Envoy is connected to the relay, else 0."
         yield Sample(f"{name}_envoy_connected", help_, self.downstream.connected)
         yield Sample(f"{name}_resources", "Resources held for Envoy.", self.relay.resource_count)

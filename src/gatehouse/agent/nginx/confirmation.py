@@ -76,12 +76,12 @@ async def wait_confirmed(
 async def _is_confirmed(
     supervisor: NginxSupervisor, socket: Path, version: str, old: frozenset[int]
 ) -> bool:
-    master = supervisor.master
+    master = supervisor.process
     # The master starts new workers 100 ms before it retires the old; until then both accept.
     if master is None or not all(has_stopped_accepting(worker) for worker in old):
         return False
     served = await served_version(socket)
-    return served is not None and served[0] == version and served[1] in master.workers() - old
+    return served is not None and served[0] == version and served[1] in master.children() - old
 
 
 def _failure(errors: list[str]) -> str:

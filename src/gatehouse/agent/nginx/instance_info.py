@@ -120,7 +120,7 @@ class InstanceInfo:
         )
 
     def _nginx(self) -> command_pb2.Instance:
-        master = self._supervisor.master
+        master = self._supervisor.process
         runtime = command_pb2.InstanceRuntime(
             process_id=master.pid if master else 0,
             binary_path=str(self._binary.path),
@@ -133,7 +133,7 @@ class InstanceInfo:
             details.dynamic_modules.extend(self._binary.modules)
         else:
             runtime.nginx_runtime_info.dynamic_modules.extend(self._binary.modules)
-        for pid in sorted(master.workers() if master else ()):
+        for pid in sorted(master.children() if master else ()):
             runtime.instance_children.add(process_id=pid)
         return command_pb2.Instance(
             instance_meta=command_pb2.InstanceMeta(
@@ -148,12 +148,12 @@ class InstanceInfo:
 
     def health(self) -> command_pb2.InstanceHealth:
         """Return the health of NGINX."""
-        master = self._supervisor.master
+        master = self._supervisor.process
         status, description = _HEALTH.INSTANCE_HEALTH_STATUS_HEALTHY, ""
         if master is None:
             status = _HEALTH.INSTANCE_HEALTH_STATUS_UNHEALTHY
             description = "NGINX is not running"
-        elif not master.workers():
+        elif not master.children():
             status = _HEALTH.INSTANCE_HEALTH_STATUS_DEGRADED
             description = "NGINX has no workers"
         return command_pb2.InstanceHealth(

@@ -24,7 +24,7 @@ from gatehouse.agent.nginx.staging import Stager
 from gatehouse.agent.nginx.supervisor import NginxSupervisor
 from gatehouse.agent.nginx.upstreams import Upstreams
 from gatehouse.agent.options import Options, OptionsError, load_options, options_from_environment
-from gatehouse.runtime.health_minimal import HealthServer
+from gatehouse.runtime.health import HealthServer
 from gatehouse.runtime.prometheus import Sample
 
 __all__ = ["Options", "OptionsError", "load_options", "options_from_environment", "run"]

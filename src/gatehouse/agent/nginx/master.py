@@ -5,21 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.paths import Paths
-from gatehouse.runtime import procfs
+from gatehouse.runtime import procfs, watched_process
 from gatehouse.runtime.watched_process import WatchedProcess
-
-
-class Master(WatchedProcess):
-    """A live master. It has its own session and outlives the agent."""
-
-    def workers(self) -> frozenset[int]:
-        """Return the pids of its live workers."""
-        return procfs.children(self.pid)
 
 
 def command(binary: NginxBinary, paths: Paths, main_conf: Path) -> list[str]:
@@ -28,18 +19,13 @@ def command(binary: NginxBinary, paths: Paths, main_conf: Path) -> list[str]:
     return [str(binary.path), "-p", str(paths.root), "-c", str(main_conf), "-e", "stderr"]
 
 
-def start(binary: NginxBinary, paths: Paths) -> Master:
+def start(binary: NginxBinary, paths: Paths) -> WatchedProcess:
     """Start a master with the current revision. Raises OSError."""
-    with paths.error_log.open("ab") as log:
-        popen = subprocess.Popen(
-            [*command(binary, paths, paths.main_conf), "-g", "daemon off;"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd=paths.root,
-        )
-    return Master(popen.pid, popen)
+    return watched_process.start(
+        [*command(binary, paths, paths.main_conf), "-g", "daemon off;"],
+        output=paths.error_log,
+        cwd=paths.root,
+    )
 
 
 def read_pid_file(paths: Paths) -> int | None:
@@ -50,13 +36,13 @@ def read_pid_file(paths: Paths) -> int | None:
         return None
 
 
-def adopt(paths: Paths) -> Master | None:
+def adopt(paths: Paths) -> WatchedProcess | None:
     """Return the master that an earlier agent started, or None if none runs."""
     pid = read_pid_file(paths)
     if pid is None or not _is_master(pid, paths.main_conf):
         return None
     try:
-        return Master(pid)
+        return WatchedProcess(pid)
     except ProcessLookupError:
         return None
 

@@ -10,12 +10,13 @@ from aiohttp import web
 import gatehouse
 from gatehouse.apiserver.http import responses
 from gatehouse.apiserver.http.discovery import Discovery
-from gatehouse.apiserver.http.metrics import CONTENT_TYPE, Metrics
+from gatehouse.apiserver.http.metrics import Metrics
 from gatehouse.apiserver.http.openapi_v2 import MEDIA_TYPE, REQUESTED_MEDIA_TYPE, OpenApi2
 from gatehouse.apiserver.http.openapi_v3 import OpenApi
 from gatehouse.apiserver.identity.service_account_tokens import ISSUER
 from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.runtime.prometheus import CONTENT_TYPE
 
 Check = Callable[[], Coroutine[Any, Any, None]]
 """A health check. Raises an exception with the reason if the check fails."""

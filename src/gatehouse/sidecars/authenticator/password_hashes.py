@@ -100,7 +100,7 @@ def _crypt(password: bytes, hashed: bytes) -> bytes:
     """Hash with the system's C library: bcrypt, SHA-512 and its other formats."""
     library = _library()
     if library is None:
-        raise UncheckableError("libcrypt not library")
+        raise UncheckableError("libcrypt not found")
     if b"\0" in password:
         # The library would ignore everything after it.
         return b""

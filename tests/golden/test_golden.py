@@ -1,9 +1,10 @@
 """Golden tests: objects in, proxy configuration and statuses out. Every directory here is a case.
 
 ``input.yaml`` has the objects, admitted as the API server admits them (so that a case cannot have
-objects that users could not apply). ``nginx/`` has the files of virtual hosts and clusters,
-``status.yaml`` the statuses, ``apis/`` the IR of kube-apiservers. ``envoy/`` has resources, and the
-statuses that differ with Envoy. ``make golden`` rewrites the expected files; review the diff.
+objects that users could not apply). ``rejected.yaml`` has what a proxy rejects of them. ``nginx/``
+has the files of virtual hosts and clusters, ``status.yaml`` the statuses, ``apis/`` the IR of
+kube-apiservers. ``envoy/`` has resources, and the statuses that differ with Envoy. ``make golden``
+rewrites the expected files; review the diff.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import Gateway
+from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller import plus_usage
 from gatehouse.controller.outputs import by_subject
 from gatehouse.controller.provisioner.copied_secrets import Source
+from gatehouse.controller.quarantine import Quarantine
+from gatehouse.controller.quarantines import describe
 from gatehouse.dataplane.file_set import FileSet
+from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
@@ -122,9 +127,36 @@ def _with_envoy(case: str, with_nginx: dict[str, Any]) -> dict[str, str]:
 def _engine(case: str) -> Engine:
     text = (HERE / case / "input.yaml").read_text(encoding="utf-8")
     usage = REPORTS if "usage-reports" in case else None
-    return engine_of(
+    engine = engine_of(
         text, gateway_api.Settings(bind="any", snippets="snippets" in case, usage=usage)
     )
+    rejected = HERE / case / "rejected.yaml"
+    if rejected.exists():
+        _reject(engine, yaml.safe_load(rejected.read_text(encoding="utf-8")))
+    return engine
+
+
+def _reject(engine: Engine, rejections: list[dict[str, Any]]) -> None:
+    """Let the proxy of the only Gateway reject parts of each version, one after the other."""
+    (key, gateway), *_ = _gateways(engine)
+    suspect = Suspect(NO_ORIGIN)
+    quarantine = Quarantine(
+        key,
+        lambda *_: [suspect],
+        lambda key: getattr(engine.snapshot.get(key), "spec", None),
+        engine.reads,
+    )
+    for number, each in enumerate(rejections):
+        message, in_match = each.pop("message"), each.pop("in_match", False)
+        suspect = Suspect(Origin(namespace="ns", **each), in_match=in_match)
+        quarantine.published(f"v{number}", gateway)
+        assert quarantine.rejected(f"v{number}", message, "proxy/1"), suspect
+        engine.commit(quarantine.inputs)
+        ((_, gateway),) = _gateways(engine)
+    engine.commit(by_subject(key, quarantine.findings))
+    left_out = describe(quarantine.left_out)
+    programmed = gateway_api.ProgrammedInput(programmed=True, left_out=left_out)
+    engine.commit({("Programming", *key[1:]): programmed})
 
 
 def _nginx_of(case: str) -> nginx.Capabilities:
@@ -194,7 +226,7 @@ def existing(case: str) -> dict[str, str]:
     return {
         str(path.relative_to(directory)): path.read_text(encoding="utf-8")
         for path in directory.rglob("*")
-        if path.is_file() and path.name != "input.yaml"
+        if path.is_file() and path.name not in ("input.yaml", "rejected.yaml")
     }
 
 

@@ -46,7 +46,9 @@ class FakeClient:
 def plain_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a status be one value."""
 
-    def merge(current: Mapping[str, Any], desired: str, _: str) -> Mapping[str, Any] | None:
+    def merge(
+        _kind: str, current: Mapping[str, Any], desired: str, _now: str
+    ) -> Mapping[str, Any] | None:
         return None if current["value"] == desired else {"value": desired}
 
     monkeypatch.setattr(combined, "merge_status", merge)

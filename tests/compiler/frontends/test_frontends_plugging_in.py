@@ -55,7 +55,7 @@ def attached(_: Ask, gateway: Key) -> Mapping[tuple[Key, str], int]:
 
 def extend(_: Ask, __: Key, gateway: ir.Gateway) -> ir.Gateway:
     assert not gateway.l4_listeners
-    return msgspec.structs.replace(gateway, streams=(ir.L4Listener(9, "TCP", ()),))
+    return msgspec.structs.replace(gateway, l4_listeners=(ir.L4Listener(9, "TCP", ()),))
 
 
 FRONT_END = FrontEnd(

@@ -36,7 +36,7 @@ async def _a_change_reaches_traffic(client: kube.Client, where: str, path: str) 
 
 
 @pytest.mark.parametrize("part", ["apiserver", "controller", "node"])
-async def test_traffic_goes_on_while_a_part_is_killed(
+async def test_traffic_continues_while_a_process_of_the_installation_is_killed(
     installation: Installation, client: kube.Client, backends: None, part: str
 ) -> None:
     await apply(client, hello())
@@ -58,7 +58,7 @@ async def test_traffic_goes_on_while_a_part_is_killed(
     assert (installation.agent(), installation.nginx()) == (agent, nginx)
 
 
-async def test_traffic_goes_on_while_the_agent_is_killed(
+async def test_traffic_continues_while_the_agent_is_killed(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())
@@ -80,7 +80,7 @@ async def test_traffic_goes_on_while_the_agent_is_killed(
     assert installation.nginx() == nginx
 
 
-async def test_a_killed_nginx_master_is_replaced(
+async def test_killed_nginx_master_is_restarted(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())
@@ -97,7 +97,7 @@ async def test_a_killed_nginx_master_is_replaced(
     await _a_change_reaches_traffic(client, where, "/after-nginx")
 
 
-async def test_a_killed_supervisor_leaves_traffic_and_the_next_one_takes_over(
+async def test_traffic_survives_a_killed_up_and_the_next_up_adopts_processes(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())
@@ -116,7 +116,7 @@ async def test_a_killed_supervisor_leaves_traffic_and_the_next_one_takes_over(
 
 
 @pytest.mark.long
-async def test_a_restart_keeps_objects_and_addresses_and_leaves_no_process(
+async def test_restart_keeps_objects_and_addresses_and_stops_all_processes(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())
@@ -138,7 +138,7 @@ async def _reachable(where: str) -> bool:
     return False
 
 
-async def test_a_deleted_pod_is_replaced(
+async def test_deleted_pod_is_replaced(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())

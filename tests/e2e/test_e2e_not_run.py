@@ -39,7 +39,7 @@ async def reason(client: kube.Client, resource: Resource, name: str) -> str:
 
 
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, DAEMON_SETS, JOBS], ids=lambda one: one.kind)
-async def test_workload_of_a_user_is_not_run_and_says_why_once(
+async def test_workload_of_a_user_is_not_run_and_reports_the_reason_once(
     client: kube.Client, tmp_path: Path, resource: Resource
 ) -> None:
     name, note = f"user-{resource.kind.lower()}", tmp_path / "note"

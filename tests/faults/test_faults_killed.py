@@ -59,7 +59,7 @@ async def test_leftovers_of_killed_agent_are_removed_without_new_change(
 
 
 @pytest.mark.parametrize("step", [Step.AMENDED, Step.TAKEN])
-async def test_killed_while_it_brings_endpoints(
+async def test_agent_killed_during_endpoint_change_leaves_traffic_unchanged(
     control_plane: ControlPlane, tmp_path: Path, step: Step
 ) -> None:
     port = free_port()
@@ -89,7 +89,7 @@ async def test_killed_while_it_brings_endpoints(
 
 
 @pytest.mark.parametrize("step", [Step.REFUSED, Step.RETURNED])
-async def test_killed_while_it_goes_back(
+async def test_agent_killed_during_rollback_is_restarted(
     control_plane: ControlPlane, tmp_path: Path, step: Step
 ) -> None:
     await goes_back(control_plane, tmp_path, step)

@@ -117,7 +117,7 @@ async def agent_says(where: str, name: str) -> float:
     return next(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
-async def test_agents_follow_the_leader_and_nothing_is_reloaded(server: ApiServer) -> None:
+async def test_agents_follow_new_leader_without_reload(server: ApiServer) -> None:
     port = free_port()
     replicas = [Replica(server, port)]
     try:

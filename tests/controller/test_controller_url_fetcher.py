@@ -98,7 +98,7 @@ async def test_failed_fetch_is_reported_and_retried(
     assert await told.next() == Fetched(server.body)
 
 
-async def test_an_answer_without_end_is_not_taken(
+async def test_oversized_response_is_rejected(
     server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
     server.body = b"x" * (MAX_BYTES + 1)

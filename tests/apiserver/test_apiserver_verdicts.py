@@ -90,7 +90,9 @@ async def admission(tmp_path: Path) -> Admission:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-async def test_verdicts_are_those_of_kubernetes(admission: Admission, path: Path) -> None:
+async def test_validation_results_equal_those_of_kubernetes(
+    admission: Admission, path: Path
+) -> None:
     document = read(path)
     served = REGISTRY.by_kind(document["apiVersion"], document["kind"])
     assert served is not None
@@ -106,7 +108,7 @@ async def test_verdicts_are_those_of_kubernetes(admission: Admission, path: Path
     assert not wrong, f"{len(wrong)} of {len(document['cases'])} verdicts differ:\n{shown}"
 
 
-def test_there_are_enough_of_both() -> None:
+def test_valid_and_invalid_cases_are_numerous() -> None:
     documents = [read(path) for path in FILES]
     cases = [case for document in documents for case in document["cases"]]
     valid = sum(case.get("valid", False) for case in cases)

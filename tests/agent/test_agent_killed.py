@@ -67,7 +67,7 @@ async def again(plane: ControlPlane, agent: CrashingAgent) -> None:
 
 
 @pytest.mark.parametrize("step", RELOAD)
-async def test_agent_killed_during_reload(
+async def test_agent_killed_during_reload_is_restarted_without_traffic_loss(
     control_plane: ControlPlane, tmp_path: Path, step: Step
 ) -> None:
     port = free_port()
@@ -95,7 +95,9 @@ async def test_agent_killed_during_reload(
         assert_tidy(tmp_path / "root")
 
 
-async def test_agent_killed_during_rollback(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_agent_killed_during_rollback_reports_error_and_serves_traffic(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
     await goes_back(control_plane, tmp_path, Step.REFUSED)
 
 

@@ -98,7 +98,7 @@ def test_invalid_cluster_names_are_rejected(name: str) -> None:
         ("", ""),
     ],
 )
-def test_bearer_tokens(header: str, token: str) -> None:
+def test_bearer_token_is_read_from_header(header: str, token: str) -> None:
     assert tokens.bearer(header) == token
 
 
@@ -167,7 +167,7 @@ def test_impersonation_requires_each_permission_once() -> None:
     ]
 
 
-def test_too_much_is_not_asked_about() -> None:
+def test_impersonation_permissions_are_limited() -> None:
     groups = tuple(map(str, range(impersonation.MAX_PERMISSIONS)))
     with pytest.raises(MalformedHeaderError, match="1001 permissions needed"):
         impersonation.permissions(User("bob", groups=groups))
@@ -247,7 +247,7 @@ def test_access_is_granted_when_allowed_and_not_denied(
     assert reviews.access_verdict(body).granted is granted
 
 
-def test_access_review_without_verdict_is_invalid() -> None:
+def test_access_review_without_result_is_invalid() -> None:
     for status in ({}, {"allowed": None}, {"evaluationError": "x"}):
         body = msgspec.json.encode({"kind": "SubjectAccessReview", "status": status})
         with pytest.raises(InvalidReviewError):

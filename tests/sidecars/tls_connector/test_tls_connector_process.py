@@ -290,7 +290,7 @@ async def test_connector_stops_reading_from_endpoint_while_client_is_slow(
     writer.close()
 
 
-async def test_many_connections_at_once(
+async def test_concurrent_connections_are_relayed(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     endpoint = endpoints()

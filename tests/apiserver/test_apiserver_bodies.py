@@ -67,7 +67,7 @@ YAML_BOMBS = {
 
 
 @contextlib.asynccontextmanager
-async def answered_meanwhile(http: aiohttp.ClientSession) -> AsyncIterator[None]:
+async def monitored_liveness(http: aiohttp.ClientSession) -> AsyncIterator[None]:
     """Read /livez continuously. Fail if a response takes longer than the deadline."""
     done = asyncio.Event()
     count = 0
@@ -101,7 +101,7 @@ async def post(
 async def test_hostile_yaml_is_rejected_without_delaying_other_requests(
     server: Server, name: str
 ) -> None:
-    async with server.raw() as http, server.raw() as other, answered_meanwhile(other):
+    async with server.raw() as http, server.raw() as other, monitored_liveness(other):
         for kind in (YAML, APPLY):
             method, path = ("POST", REVIEWS) if kind == YAML else ("PATCH", f"{MAPS}/a")
             query = "" if kind == YAML else "?fieldManager=test"
@@ -204,7 +204,7 @@ async def test_many_duplicate_fields_are_reported_in_one_pass(server: Server) ->
     twice = ",".join(f'"k{number}":1,"k{number}":1' for number in range(5000))
     many = "{}," * 200_000
     body = f'{{"metadata":{{"name":"a"}},"x":[{many}{{"y":{{{twice}}}}}]}}'.encode()
-    async with server.raw() as http, server.raw() as other, answered_meanwhile(other):
+    async with server.raw() as http, server.raw() as other, monitored_liveness(other):
         code, status = await post(http, MAPS + "?fieldValidation=Strict", body, "application/json")
     assert code == 400
     assert 'duplicate field "x[200000].y.k0"' in status["message"]
@@ -286,7 +286,7 @@ async def test_hostile_bodies_of_unauthorized_users_are_rejected(tmp_path: Path)
         server.running(),
         server.raw(Authorization="Bearer token") as http,
         server.raw() as other,
-        answered_meanwhile(other),
+        monitored_liveness(other),
     ):
         results = await asyncio.gather(*(post(http, REVIEWS, bomb, YAML) for bomb in bombs * 4))
     assert {code for code, _ in results} == {400}

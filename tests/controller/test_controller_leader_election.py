@@ -25,7 +25,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
         yield found
 
 
-async def test_standby_takes_over_when_the_leader_stops(server: Server) -> None:
+async def test_standby_becomes_leader_when_the_leader_stops(server: Server) -> None:
     first = Replica(server, lease=LEASE)
     await first.until_ready()
     await _until_leading(first)

@@ -125,19 +125,19 @@ async def test_foreign_changes_and_deletions_are_reverted(
     client: kube.Client, keeping: OwnedResources
 ) -> None:
     keeping.follow(found(10, "p"))
-    await until(lambda: _says(client, STATE, "status", 5))
+    await until(lambda: _has_maximum(client, STATE, "status", 5))
     raw = await client.get(LIMITS, STATE)
     raw["status"]["limitItemStatuses"][0]["maxRequestsInflight"]["max"] = 99
     await client.update_status(LIMITS, raw)
-    await until(lambda: _says(client, STATE, "status", 5))
+    await until(lambda: _has_maximum(client, STATE, "status", 5))
     limits = {"limitItemConfigurations": [{"name": "s", "maxRequestsInflight": {"max": 77}}]}
     await client.patch(LIMITS, INSTANCE, {"spec": limits})
-    await until(lambda: _says(client, INSTANCE, "spec", 5))
+    await until(lambda: _has_maximum(client, INSTANCE, "spec", 5))
     await client.delete(LIMITS, INSTANCE)
-    await until(lambda: _says(client, INSTANCE, "spec", 5))
+    await until(lambda: _has_maximum(client, INSTANCE, "spec", 5))
 
 
-async def _says(client: kube.Client, name: str, where: str, number: int) -> bool:
+async def _has_maximum(client: kube.Client, name: str, where: str, number: int) -> bool:
     return await most(client, name, where) == number
 
 

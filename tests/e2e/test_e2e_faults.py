@@ -28,7 +28,7 @@ from gatehouse.standalone import process_records
 pytestmark = pytest.mark.process
 
 
-async def _a_change_reaches_traffic(client: kube.Client, where: str, path: str) -> None:
+async def _assert_change_is_served(client: kube.Client, where: str, path: str) -> None:
     await client.create(resources.HTTP_ROUTES, route(path.strip("/"), f"{path}/sub"))
     await holds(client, "HTTPRoute", path.strip("/"), "Accepted")
     assert await get(where, f"{path}/sub") == (200, "app")
@@ -52,7 +52,7 @@ async def test_traffic_continues_while_a_process_of_the_installation_is_killed(
 
         await until(restarted)
         fresh = await installation.client()
-        await _a_change_reaches_traffic(fresh, where, f"/after-{part}")
+        await _assert_change_is_served(fresh, where, f"/after-{part}")
         await fresh.__aexit__(None, None, None)
     assert answers.keys() == {"200"}
     assert (installation.agent(), installation.nginx()) == (agent, nginx)
@@ -75,7 +75,7 @@ async def test_traffic_continues_while_the_agent_is_killed(
             return any(record is not None and record != agent for record in result)
 
         await until(adopted)
-        await _a_change_reaches_traffic(client, where, "/after-agent")
+        await _assert_change_is_served(client, where, "/after-agent")
     assert answers.keys() == {"200"}
     assert installation.nginx() == nginx
 
@@ -94,7 +94,7 @@ async def test_killed_nginx_master_is_restarted(
 
     await asyncio.sleep(0.3)
     await until(serving)
-    await _a_change_reaches_traffic(client, where, "/after-nginx")
+    await _assert_change_is_served(client, where, "/after-nginx")
 
 
 async def test_traffic_survives_a_killed_up_and_the_next_up_adopts_processes(
@@ -109,7 +109,7 @@ async def test_traffic_survives_a_killed_up_and_the_next_up_adopts_processes(
         installation.process.wait()
         installation.start()
         fresh = await installation.client()
-        await _a_change_reaches_traffic(fresh, where, "/after-up")
+        await _assert_change_is_served(fresh, where, "/after-up")
         await fresh.__aexit__(None, None, None)
     assert answers.keys() == {"200"}
     assert (installation.agent(), installation.nginx()) == (agent, nginx)

@@ -94,10 +94,10 @@ async def test_external_machine_serves_ports_of_a_service(
             return (await web(8080))[0] == 503
 
         await until(nobody)
-        await says_what_is_missing(cluster, kind)
+        await wait_for_missing_service(cluster, kind)
 
 
-async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
+async def wait_for_missing_service(cluster: kube.Client, name: str) -> None:
     """Wait until a load balancer's status tells that no Service is left, and check how."""
 
     async def missed() -> dict[str, Any]:

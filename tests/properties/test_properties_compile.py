@@ -292,7 +292,7 @@ def to_nginx() -> Callable[[ir_gateway.Gateway], None]:
 DATA_PLANES = {"gatehouse.dev/envoy": to_envoys, "gatehouse.dev/nginx": to_nginx}
 
 
-def effort_of_a_new_route(existing: int, controller: str) -> int:
+def calls_for_new_route(existing: int, controller: str) -> int:
     """Return the number of calls in a pass with one new route, given ``existing`` routes."""
     engine, serve = fresh(), DATA_PLANES[controller]()
     changes: dict[Key, Any] = {
@@ -327,7 +327,7 @@ def effort_of_a_new_route(existing: int, controller: str) -> int:
 @pytest.mark.long
 @pytest.mark.parametrize("controller", DATA_PLANES)
 def test_cost_of_new_route_is_nearly_independent_of_existing_routes(controller: str) -> None:
-    few, many = (effort_of_a_new_route(existing, controller) for existing in (300, 3_000))
+    few, many = (calls_for_new_route(existing, controller) for existing in (300, 3_000))
     # The growth is one lookup per chunk.
     assert many < 1.5 * few
 

@@ -347,12 +347,12 @@ async def test_interrupted_download_is_retried(tmp_path: Path) -> None:
     control_plane = ControlPlane(tmp_path)
     await control_plane.start()
     try:
-        await _cut_and_asked_again(control_plane)
+        await _interrupt_download(control_plane)
     finally:
         await control_plane.server.stop(0.1)
 
 
-async def _cut_and_asked_again(control_plane: ControlPlane) -> None:
+async def _interrupt_download(control_plane: ControlPlane) -> None:
     seen = Seen()
     noise = File.make("gatehouse/noise", random.Random(1).randbytes(3 << 20))
     async with channel(control_plane.port, control_plane.cert, "control.plane") as made:

@@ -66,7 +66,7 @@ def test_malformed_user_headers_are_rejected(headers: dict[str, str], said: str)
     assert str(result.value) == said
 
 
-def test_extra_header_may_repeat_key() -> None:
+def test_extra_header_can_repeat_key() -> None:
     user = user_headers.user({"x-user": "a", "x-extra": "k=1,l=,k=2"}, "x-")
     assert user.extra == (("k", ("1", "2")), ("l", ("",)))
 

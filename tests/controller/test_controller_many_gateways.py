@@ -153,7 +153,7 @@ async def test_late_objects_of_deleted_gateway_are_pruned(
         assert store.listed == 0
 
 
-async def test_owned_objects_stay_without_class_and_are_pruned_when_class_changes_controller(
+async def test_owned_objects_stay_without_class_and_are_pruned_on_class_change(
     tmp_path: Path,
 ) -> None:
     estate = Estate(Authority(tmp_path))

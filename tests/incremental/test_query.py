@@ -132,7 +132,9 @@ EDITS = st.lists(
 
 
 @given(EDITS)
-def test_incremental_equals_from_scratch(edits: list[dict[Key, tuple[str, int] | None]]) -> None:
+def test_incremental_results_equal_full_evaluation(
+    edits: list[dict[Key, tuple[str, int] | None]],
+) -> None:
     engine = engine_with({})
     for edit in edits:
         engine.commit(edit)

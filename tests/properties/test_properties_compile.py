@@ -206,7 +206,9 @@ def test_gateways_of_a_service_are_found_by_its_routes(
 
 @settings(max_examples=150, deadline=None)
 @given(EDITS)
-def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | None]]]) -> None:
+def test_incremental_compile_equals_full_compile(
+    edits: list[list[tuple[Key, Object | None]]],
+) -> None:
     engine = fresh()
     generator, other = nginx.Generator(NGINX), envoy.Generator(ENVOY)
     for edit in edits:

@@ -123,7 +123,7 @@ async def test_server_certificate_change_applies_to_new_connections_only(
     assert channel.log.read_text().count('"connected"') == 2, "an agent connected twice"
 
 
-async def test_ca_rotation_keeps_old_and_new_agents_connected(
+async def test_ca_rotation_accepts_old_and_new_agents(
     channel: Channel,
 ) -> None:
     both, only_new = channel.directory / "both.pem", channel.directory / "only-new.pem"

@@ -275,7 +275,7 @@ def _made(store: RevisionStore, turn: int, files: dict[str, bytes]) -> int:
     return store.stage(Manifest(str(turn), entries), own)
 
 
-def test_revision_that_differs_in_one_file_writes_one_file(
+def test_revision_with_one_changed_file_writes_one_file(
     store: RevisionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {f"gatehouse/{number}": b"same" for number in range(1000)}
@@ -371,7 +371,7 @@ def test_queue_keeps_only_newest_waiting_request() -> None:
     assert box.start_next() == "c"
 
 
-def test_runtime_files_stay_for_one_more_revision(store: RevisionStore) -> None:
+def test_runtime_files_are_kept_for_one_further_revision(store: RevisionStore) -> None:
     def held(number: int) -> set[str]:
         return {path.name for path in (store.directory(number) / "gatehouse/secrets").iterdir()}
 

@@ -241,7 +241,7 @@ async def test_rejected_certificate_is_named_and_previous_one_is_served(
         assert await fetched() == "two"
 
 
-async def test_rejected_new_certificate_is_named_beside_a_good_one(
+async def test_rejected_new_certificate_is_named_and_valid_one_is_served(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port, good, weak = free_port(), free_port(), free_port()

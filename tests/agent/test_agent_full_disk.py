@@ -42,7 +42,7 @@ def serving(run: Path, former: int) -> bool:
     return master != former and bool(procfs.children(master))
 
 
-async def test_configuration_that_does_not_fit_is_applied_when_space_is_free(
+async def test_configuration_is_applied_after_full_disk_has_space(
     control_plane: ControlPlane, tmp_path: Path, disk: SmallDisk
 ) -> None:
     port = free_port()

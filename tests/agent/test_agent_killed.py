@@ -67,7 +67,7 @@ async def again(plane: ControlPlane, agent: CrashingAgent) -> None:
 
 
 @pytest.mark.parametrize("step", RELOAD)
-async def test_agent_killed_during_reload(
+async def test_agent_killed_during_reload_is_restarted_without_traffic_loss(
     control_plane: ControlPlane, tmp_path: Path, step: Step
 ) -> None:
     port = free_port()
@@ -95,11 +95,15 @@ async def test_agent_killed_during_reload(
         assert_tidy(tmp_path / "root")
 
 
-async def test_agent_killed_during_rollback(control_plane: ControlPlane, tmp_path: Path) -> None:
-    await goes_back(control_plane, tmp_path, Step.REFUSED)
+async def test_agent_killed_during_rollback_reports_error_and_serves_traffic(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    await assert_rollback_survives_kill(control_plane, tmp_path, Step.REFUSED)
 
 
-async def goes_back(control_plane: ControlPlane, tmp_path: Path, step: Step) -> None:
+async def assert_rollback_survives_kill(
+    control_plane: ControlPlane, tmp_path: Path, step: Step
+) -> None:
     port, other = free_port(), free_port()
     environ = control_plane.environment(tmp_path)
     busy = answering(other, "bad")
@@ -125,10 +129,12 @@ async def goes_back(control_plane: ControlPlane, tmp_path: Path, step: Step) -> 
 async def test_revision_never_served_is_not_used_at_start(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    await is_not_begun_with(control_plane, tmp_path, Step.RELOADED, nginx_too=True)
+    await assert_unserved_revision_is_not_used(
+        control_plane, tmp_path, Step.RELOADED, nginx_too=True
+    )
 
 
-async def is_not_begun_with(
+async def assert_unserved_revision_is_not_used(
     control_plane: ControlPlane, tmp_path: Path, step: Step, *, nginx_too: bool
 ) -> None:
     port, other = free_port(), free_port()

@@ -204,7 +204,7 @@ async def test_hanging_sidecar_is_reported_restarted_and_configured_again(
         assert await get(port) == (200, "two")
 
 
-def test_sidecar_config_is_a_resource_like_others(authority: Authority) -> None:
+def test_sidecar_config_is_stored_like_other_resources(authority: Authority) -> None:
     made = party("p", authority)
     assert (made.type_url, made.secret) == (SIDECAR_CONFIG, True)
     assert made == party("p", authority)

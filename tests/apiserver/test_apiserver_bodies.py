@@ -67,7 +67,7 @@ YAML_BOMBS = {
 
 
 @contextlib.asynccontextmanager
-async def answered_meanwhile(http: aiohttp.ClientSession) -> AsyncIterator[None]:
+async def monitored_liveness(http: aiohttp.ClientSession) -> AsyncIterator[None]:
     """Read /livez continuously. Fail if a response takes longer than the deadline."""
     done = asyncio.Event()
     count = 0
@@ -98,8 +98,10 @@ async def post(
 
 
 @pytest.mark.parametrize("name", YAML_BOMBS)
-async def test_hostile_yaml_is_refused_and_others_are_served(server: Server, name: str) -> None:
-    async with server.raw() as http, server.raw() as other, answered_meanwhile(other):
+async def test_hostile_yaml_is_rejected_without_delaying_other_requests(
+    server: Server, name: str
+) -> None:
+    async with server.raw() as http, server.raw() as other, monitored_liveness(other):
         for kind in (YAML, APPLY):
             method, path = ("POST", REVIEWS) if kind == YAML else ("PATCH", f"{MAPS}/a")
             query = "" if kind == YAML else "?fieldManager=test"
@@ -115,7 +117,7 @@ async def test_merge_keys_are_named_in_the_error(server: Server) -> None:
     assert "line 2" in status["message"]
 
 
-async def test_ordinary_yaml_with_anchors_is_taken(server: Server) -> None:
+async def test_yaml_with_anchors_is_accepted(server: Server) -> None:
     body = (
         b"metadata:\n  name: a\n  labels: &l {x: 'y', on: '1'}\n  annotations: *l\ndata: {1: '2'}\n"
     )
@@ -131,7 +133,7 @@ def nested(depth: int, leaf: Any = 1) -> str:
 
 
 @pytest.mark.parametrize("depth", [250, 500, 900, 5000])
-async def test_deep_json_is_refused(server: Server, depth: int) -> None:
+async def test_deeply_nested_json_is_rejected(server: Server, depth: int) -> None:
     body = f'{{"metadata":{{"name":"a"}},"x":{nested(depth)}}}'.encode()
     async with server.raw() as http:
         for kind, method, path in (
@@ -149,7 +151,7 @@ async def test_deep_json_is_refused(server: Server, depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [200, 2000])
-async def test_deep_protobuf_is_refused(server: Server, depth: int) -> None:
+async def test_deeply_nested_protobuf_is_rejected(server: Server, depth: int) -> None:
     """A CustomResourceDefinition whose schema is nested, and one with nested JSON in it."""
 
     def field(number: int, data: bytes) -> bytes:
@@ -180,7 +182,7 @@ async def test_deep_protobuf_is_refused(server: Server, depth: int) -> None:
             assert "nested more than 200 levels" in status["message"], status["message"]
 
 
-async def test_json_patch_cannot_build_a_deep_object(server: Server) -> None:
+async def test_json_patch_cannot_create_a_deeply_nested_object(server: Server) -> None:
     doubling = [
         {"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}},
         *({"op": "copy", "from": "", "path": "/metadata/annotations/a"} for _ in range(12)),
@@ -202,7 +204,7 @@ async def test_many_duplicate_fields_are_reported_in_one_pass(server: Server) ->
     twice = ",".join(f'"k{number}":1,"k{number}":1' for number in range(5000))
     many = "{}," * 200_000
     body = f'{{"metadata":{{"name":"a"}},"x":[{many}{{"y":{{{twice}}}}}]}}'.encode()
-    async with server.raw() as http, server.raw() as other, answered_meanwhile(other):
+    async with server.raw() as http, server.raw() as other, monitored_liveness(other):
         code, status = await post(http, MAPS + "?fieldValidation=Strict", body, "application/json")
     assert code == 400
     assert 'duplicate field "x[200000].y.k0"' in status["message"]
@@ -217,13 +219,13 @@ async def test_many_duplicate_fields_are_reported_in_one_pass(server: Server) ->
         "continue=eyJzdGFydCI6IngiLCJydiI6LTV9",
     ],
 )  # fmt: skip
-async def test_hostile_numbers_in_a_query_are_refused(server: Server, query: str) -> None:
+async def test_out_of_range_query_numbers_are_rejected(server: Server, query: str) -> None:
     async with server.raw() as http, http.get(f"{MAPS}?{query}") as response:
         assert response.status == 400, await response.text()
 
 
 @pytest.mark.parametrize("seconds", ["9" * 5000, "--5", "%D9%A3", "x"])
-async def test_hostile_grace_periods_are_refused(server: Server, seconds: str) -> None:
+async def test_invalid_grace_period_is_rejected(server: Server, seconds: str) -> None:
     async with server.raw() as http:
         await post(http, MAPS, b'{"metadata":{"name":"a"}}', "application/json")
         path = f"{MAPS}/a?gracePeriodSeconds={seconds}"
@@ -231,7 +233,7 @@ async def test_hostile_grace_periods_are_refused(server: Server, seconds: str) -
             assert response.status == 400, await response.text()
 
 
-async def test_compressed_bodies_are_refused_without_inflating_them(
+async def test_compressed_bodies_are_rejected_without_decompression(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inflated = 0
@@ -262,7 +264,7 @@ async def test_compressed_bodies_are_refused_without_inflating_them(
     assert inflated == 0
 
 
-async def test_a_compressed_body_is_refused_before_it_is_sent(server: Server) -> None:
+async def test_compressed_body_is_rejected_before_it_is_received(server: Server) -> None:
     context = ssl.create_default_context(cafile=str(server.state.pki.ca().cert))
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", server.port, ssl=context, server_hostname="localhost"
@@ -275,7 +277,7 @@ async def test_a_compressed_body_is_refused_before_it_is_sent(server: Server) ->
     assert answer.startswith(b"HTTP/1.1 415")
 
 
-async def test_hostile_bodies_of_a_user_without_rights(tmp_path: Path) -> None:
+async def test_hostile_bodies_of_unauthorized_users_are_rejected(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.csv"
     tokens.write_text("token,stranger,1,strangers\n")
     server = Server(State(tmp_path / "s"), token_file=tokens)
@@ -284,12 +286,12 @@ async def test_hostile_bodies_of_a_user_without_rights(tmp_path: Path) -> None:
         server.running(),
         server.raw(Authorization="Bearer token") as http,
         server.raw() as other,
-        answered_meanwhile(other),
+        monitored_liveness(other),
     ):
         results = await asyncio.gather(*(post(http, REVIEWS, bomb, YAML) for bomb in bombs * 4))
     assert {code for code, _ in results} == {400}
 
 
-def test_the_bombs_are_bombs() -> None:
+def test_yaml_bombs_are_small() -> None:
     assert len(zlib.compress(YAML_BOMBS["a million nodes"])) < 10_000
     assert max(len(bomb) for bomb in YAML_BOMBS.values()) < 3 * 1024 * 1024

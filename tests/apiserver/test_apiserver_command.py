@@ -63,7 +63,7 @@ def secret(name: str) -> dict[str, object]:
 
 
 @pytest.mark.long
-async def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
+async def test_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text(done("generate-encryption-key"))
     keys.chmod(0o600)
@@ -96,7 +96,7 @@ async def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_objects_move_from_sqlite_to_etcd(tmp_path: Path, etcd: Etcd) -> None:
+async def test_migrate_copies_objects_from_sqlite_to_etcd(tmp_path: Path, etcd: Etcd) -> None:
     server = ApiServer(tmp_path / "a")
     async with running(server) as client:
         created = await client.create(resources.SECRETS, secret("s"))
@@ -112,7 +112,7 @@ async def test_objects_move_from_sqlite_to_etcd(tmp_path: Path, etcd: Etcd) -> N
     assert "not empty" in refused("migrate", "--from", server.storage, "--to", target)
 
 
-async def test_patches_of_one_object_at_once_all_succeed(tmp_path: Path, etcd: Etcd) -> None:
+async def test_concurrent_patches_of_one_object_succeed(tmp_path: Path, etcd: Etcd) -> None:
     server = ApiServer(tmp_path / "a", storage=f"etcd://{etcd.address}/gatehouse")
     async with running(server) as client:
         empty = {"metadata": {"name": "c", "namespace": "default"}}
@@ -154,7 +154,7 @@ def test_invalid_backup_is_rejected(tmp_path: Path) -> None:
     assert str(tmp_path / "b") in rejection
 
 
-def test_a_running_database_is_not_restored_into(tmp_path: Path) -> None:
+def test_restore_into_a_running_database_is_rejected(tmp_path: Path) -> None:
     server = ApiServer(tmp_path / "a")
     server.start()
     try:

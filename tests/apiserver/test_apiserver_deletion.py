@@ -29,7 +29,7 @@ async def test_object_stays_until_finalizers_are_removed(client: kube.Client) ->
         await client.get(resources.CONFIG_MAPS, "c", "default")
 
 
-async def test_a_namespace_takes_its_objects_with_it(client: kube.Client) -> None:
+async def test_namespace_deletion_deletes_its_objects(client: kube.Client) -> None:
     await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
     made = {"metadata": {"name": "c", "namespace": "n"}}
     await client.create(resources.CONFIG_MAPS, made)
@@ -58,7 +58,7 @@ async def test_object_without_owner_is_garbage_collected(client: kube.Client) ->
             await asyncio.sleep(0.05)
 
 
-async def test_a_collection_is_deleted_only_when_it_is_meant(
+async def test_delete_collection_respects_dry_run_and_selectors(
     client: kube.Client, server: Server
 ) -> None:
     path = "/api/v1/namespaces/default/configmaps"
@@ -76,7 +76,7 @@ async def test_a_collection_is_deleted_only_when_it_is_meant(
     assert [item["metadata"]["name"] for item in left] == ["b"]
 
 
-async def test_a_namespace_that_may_not_go_keeps_its_objects(client: kube.Client) -> None:
+async def test_rejected_namespace_deletion_keeps_its_objects(client: kube.Client) -> None:
     await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
     await client.create(resources.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "n"}})
     with pytest.raises(kube.Conflict):
@@ -84,7 +84,7 @@ async def test_a_namespace_that_may_not_go_keeps_its_objects(client: kube.Client
     assert await client.get(resources.CONFIG_MAPS, "c", "n")
 
 
-async def test_a_namespace_waits_for_finalizers_and_takes_in_nothing_new(
+async def test_terminating_namespace_waits_for_finalizers_and_rejects_creates(
     client: kube.Client,
 ) -> None:
     await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
@@ -108,7 +108,7 @@ async def test_a_namespace_waits_for_finalizers_and_takes_in_nothing_new(
             await asyncio.sleep(0.05)
 
 
-async def test_creates_that_race_with_a_deletion_leave_nothing_behind(client: kube.Client) -> None:
+async def test_creates_during_namespace_deletion_leave_no_object(client: kube.Client) -> None:
     await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
 
     async def create(number: int) -> None:

@@ -31,7 +31,7 @@ async def _until(client: kube.Client, wanted: tuple[int, int]) -> None:
         raise AssertionError(f"services and slices: {result}, not {wanted}") from None
 
 
-async def test_services_that_are_deleted_in_the_foreground_go(client: kube.Client) -> None:
+async def test_foreground_deleted_services_and_slices_are_removed(client: kube.Client) -> None:
     """A slice that is deleted before its Service is not created again."""
     for name in NAMES:
         spec = {"selector": {"app": name}, "ports": [{"port": 80}]}
@@ -44,7 +44,7 @@ async def test_services_that_are_deleted_in_the_foreground_go(client: kube.Clien
     await _until(client, (0, 0))
 
 
-async def test_services_with_long_similar_names_have_slices_of_their_own(
+async def test_services_with_long_similar_names_have_distinct_slices(
     client: kube.Client,
 ) -> None:
     names = [f"{'a' * 60}-{number}" for number in range(2)]

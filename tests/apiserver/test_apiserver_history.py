@@ -156,7 +156,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ApiServer
 
 
 @pytest.mark.long
-async def test_every_watcher_sees_the_whole_history_in_order_and_once(server: ApiServer) -> None:
+async def test_every_watcher_receives_every_event_once_in_order(server: ApiServer) -> None:
     world = World(server, seed=20261121)
     start, first = await world.list()
     until: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -47,7 +47,7 @@ def with_certificate(
     return aiohttp.ClientSession(f"https://127.0.0.1:{server.port}", connector=connector)
 
 
-async def test_a_certificate_names_user_and_groups(server: Server, tmp_path: Path) -> None:
+async def test_certificate_subject_names_user_and_groups(server: Server, tmp_path: Path) -> None:
     leaf = pki.Leaf("c", "alice", organizations=("readers", "writers"))
     async with with_certificate(server, tmp_path, leaf) as http:
         user = await whoami(http)
@@ -66,9 +66,7 @@ async def test_certificate_without_common_name_is_not_authenticated(
         assert await code(http, "/api/v1/pods") == 401
 
 
-async def test_a_certificate_of_another_authority_is_refused(
-    server: Server, tmp_path: Path
-) -> None:
+async def test_certificate_of_another_ca_is_rejected(server: Server, tmp_path: Path) -> None:
     other = State(tmp_path / "other").pki
     other.ensure()
     async with with_certificate(server, tmp_path, pki.ADMIN, other.ca()) as http:
@@ -90,7 +88,7 @@ async def test_anonymous_request_is_rejected_unless_enabled(tmp_path: Path) -> N
                 assert await code(http, "/metrics") == status
 
 
-async def test_a_file_of_tokens(tmp_path: Path) -> None:
+async def test_token_file_authenticates_users(tmp_path: Path) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text('secret-1,bob,42,"system:masters,dev"\nsecret-2,eve,43\n')
     server = Server(State(tmp_path / "s"), token_file=file)
@@ -131,7 +129,7 @@ def encoded(**data: str) -> dict[str, str]:
         ({"expiration": "tomorrow"}, 401),
     ],
 )
-async def test_bootstrap_tokens(
+async def test_bootstrap_token_authenticates_only_while_valid(
     server: Server, client: kube.Client, change: dict[str, str], status: int
 ) -> None:
     data = {
@@ -171,7 +169,7 @@ async def allow(server: Server, user: str, rule: dict[str, Any]) -> None:
                 assert response.status == 201, await response.text()
 
 
-async def test_impersonation(server: Server, client: kube.Client) -> None:
+async def test_impersonation_headers_set_user_info(server: Server, client: kube.Client) -> None:
     async with server.raw() as http:
         asked = {
             "Impersonate-User": "carol",
@@ -203,7 +201,7 @@ async def test_impersonation(server: Server, client: kube.Client) -> None:
         ({"Impersonate-User": "dave", "Impersonate-Extra-Scope": "all"}, "userextras"),
     ],
 )
-async def test_impersonation_needs_to_be_allowed(
+async def test_impersonation_requires_permission(
     server: Server, client: kube.Client, tmp_path: Path, headers: dict[str, str], refused: str
 ) -> None:
     rule = {
@@ -220,7 +218,7 @@ async def test_impersonation_needs_to_be_allowed(
         assert refused in answer.get("message", "")
 
 
-async def test_reader_of_one_object_may_list_and_watch_it(server: Server, tmp_path: Path) -> None:
+async def test_reader_of_one_object_can_list_and_watch_it(server: Server, tmp_path: Path) -> None:
     rule = {
         "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"],
         "verbs": ["get", "list", "watch"],
@@ -257,7 +255,9 @@ async def test_service_account_token_verifies_with_published_keys(
     assert claims["exp"] - claims["iat"] == 1200
 
 
-async def test_a_token_ends_with_its_account(server: Server, client: kube.Client) -> None:
+async def test_token_is_invalid_after_its_service_account_is_deleted(
+    server: Server, client: kube.Client
+) -> None:
     account = {"metadata": {"name": "robot", "namespace": "default"}}
     await client.create(resources.SERVICE_ACCOUNTS, account)
     token, _ = await client.create_token("default", "robot", [], 600)
@@ -269,14 +269,14 @@ async def test_a_token_ends_with_its_account(server: Server, client: kube.Client
         assert await code(http, "/api/v1/pods") == 401
 
 
-async def test_a_token_may_not_be_too_short(server: Server, client: kube.Client) -> None:
+async def test_too_short_token_lifetime_is_rejected(server: Server, client: kube.Client) -> None:
     account = {"metadata": {"name": "robot", "namespace": "default"}}
     await client.create(resources.SERVICE_ACCOUNTS, account)
     with pytest.raises(kube.ApiError, match=r"spec\.expirationSeconds"):
         await client.create_token("default", "robot", [], 60)
 
 
-def test_a_new_key_signs_and_the_old_one_verifies_until_its_tokens_end() -> None:
+def test_former_signing_key_verifies_until_its_tokens_expire() -> None:
     keys, now = Keys(), 1_000_000
     first = token_keys.with_new_key(token_keys.empty_secret(), now)
     keys.load(first)
@@ -294,7 +294,7 @@ def test_a_new_key_signs_and_the_old_one_verifies_until_its_tokens_end() -> None
     assert len(keys.jwks()["keys"]) == 2
 
 
-def test_a_spoilt_secret_changes_no_key() -> None:
+def test_malformed_key_secret_changes_no_key() -> None:
     keys = Keys()
     good = token_keys.with_new_key(token_keys.empty_secret(), 1)
     keys.load(good)
@@ -308,7 +308,7 @@ def test_a_spoilt_secret_changes_no_key() -> None:
     assert keys.signing.created == 3
 
 
-async def test_a_rotated_key_is_used_at_once(server: Server, client: kube.Client) -> None:
+async def test_rotated_key_signs_new_tokens_at_once(server: Server, client: kube.Client) -> None:
     await client.create(
         resources.SERVICE_ACCOUNTS, {"metadata": {"name": "robot", "namespace": "default"}}
     )

@@ -82,7 +82,7 @@ async def _until_answered(client: kube.Client) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_watches_are_resumed_by_the_next_process(tmp_path: Path) -> None:
+async def test_watches_resume_after_restart(tmp_path: Path) -> None:
     server = Server(State(tmp_path / "state"))
     async with server.running(), server.client() as client:
         start = (await client.list(resources.CONFIG_MAPS)).resource_version

@@ -22,11 +22,11 @@ def log(tmp_path: Path) -> Path:
     ("moment", "place"),
     [(99.0, 0), (100.0, 4), (100.9, 4), (101.5, 4), (102.5, 8), (103.0, 14), (1e12, 14)],
 )
-def test_since_a_time_begins_with_a_whole_line(log: Path, moment: float, place: int) -> None:
+def test_line_at_time_is_start_of_a_line(log: Path, moment: float, place: int) -> None:
     assert LogTimes(log).line_at(moment) == place
 
 
-def test_lines_are_stamped_in_whatever_pieces_they_are_read(log: Path) -> None:
+def test_timestamps_are_independent_of_read_boundaries(log: Path) -> None:
     whole = TimestampWriter(LogTimes(log), 0).stamp(log.read_bytes())
     assert whole.splitlines() == [
         b"1970-01-01T00:01:40.000000000Z one",

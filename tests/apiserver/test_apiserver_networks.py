@@ -22,7 +22,7 @@ def policy(**spec: Any) -> dict[str, Any]:
         ({"egress": [{}], "policyTypes": ["Egress"]}, ["Egress"]),
     ],
 )
-def test_directions_are_stated(spec: dict[str, Any], types: list[str]) -> None:
+def test_policy_types_are_defaulted(spec: dict[str, Any], types: list[str]) -> None:
     made = policy(**spec)
     network_policies.complete(made)
     assert made["spec"]["policyTypes"] == types

@@ -39,7 +39,9 @@ async def sample(http: aiohttp.ClientSession, name: str, **labels: str) -> float
     )
 
 
-async def test_health_names_its_checks(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_health_endpoints_list_their_checks(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with server.raw(Authorization="none") as http:
         async with http.get("/readyz?verbose") as response:
             assert (await response.text()).splitlines() == [
@@ -56,7 +58,7 @@ async def test_health_names_its_checks(server: Server, monkeypatch: pytest.Monke
             assert (document["major"], "+gatehouse." in document["gitVersion"]) == ("1", True)
 
 
-async def test_a_storage_that_fails_makes_it_unready_and_not_dead(
+async def test_failing_storage_fails_readyz_but_not_livez(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(self: Store) -> None:
@@ -76,7 +78,7 @@ async def test_a_storage_that_fails_makes_it_unready_and_not_dead(
             assert response.status == 200
 
 
-async def test_requests_are_counted_under_kubernetes_names(server: Server) -> None:
+async def test_request_metrics_have_names_of_kubernetes(server: Server) -> None:
     async with server.raw() as http:
         async with http.post(MAPS, json=config_map("a")) as response:
             assert response.status == 201
@@ -183,7 +185,7 @@ async def test_too_large_body_is_rejected(server: Server) -> None:
             assert response.status == 200
 
 
-async def test_a_watcher_that_reads_nothing_is_cut(
+async def test_watch_of_client_that_does_not_read_is_closed(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "WRITE_TIMEOUT_SECONDS", 0.3)
@@ -209,7 +211,7 @@ async def test_a_watcher_that_reads_nothing_is_cut(
         writer.close()
 
 
-async def test_a_list_goes_on_from_a_page_that_was_forgotten(
+async def test_list_continues_after_compaction_of_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "HISTORY", 3)
@@ -238,9 +240,7 @@ async def test_a_list_goes_on_from_a_page_that_was_forgotten(
             assert result == ["m3", "n"]
 
 
-async def test_the_time_of_a_write_is_limited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_write_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gatehouse.apiserver.http import handler
     from gatehouse.apiserver.objects.verbs import Verbs
 

@@ -61,7 +61,7 @@ def test_field_stays_when_another_manager_owns_it() -> None:
     assert owned(after, "two") == {"f:spec": {"f:replicas": {}}}
 
 
-def test_another_value_is_a_conflict_that_names_manager_and_field() -> None:
+def test_conflict_names_manager_and_field() -> None:
     made = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
     with pytest.raises(fields.ConflictsError) as caught:
         apply(made, deployment({"name": "a", "image": "2"}, replicas=3), "two")
@@ -73,7 +73,7 @@ def test_another_value_is_a_conflict_that_names_manager_and_field() -> None:
     assert causes[0] == ("FieldManagerConflict", 'conflict with "one"', ".spec.replicas")
 
 
-def test_force_takes_the_field() -> None:
+def test_forced_apply_takes_ownership_of_conflicting_field() -> None:
     made = apply(None, deployment(replicas=2, paused=True), "one")
     after = apply(made, deployment(replicas=3), "two", force=True)
     assert after["spec"] == {"replicas": 3, "paused": True}
@@ -81,7 +81,7 @@ def test_force_takes_the_field() -> None:
     assert owned(after, "two") == {"f:spec": {"f:replicas": {}}}
 
 
-def test_an_update_takes_fields_from_appliers_without_asking() -> None:
+def test_update_takes_ownership_of_fields_from_appliers() -> None:
     made = apply(None, deployment(replicas=2, paused=True), "one")
     scaled = update(made, {**made, "spec": {"replicas": 5, "paused": True}}, "kubectl")
     assert owned(scaled, "one") == {"f:spec": {"f:paused": {}}}
@@ -93,13 +93,13 @@ def test_an_update_takes_fields_from_appliers_without_asking() -> None:
     )
 
 
-def test_the_same_value_is_shared() -> None:
+def test_equal_value_has_shared_ownership() -> None:
     made = apply(None, deployment(replicas=2), "one")
     shared = apply(made, deployment(replicas=2), "two")
     assert owned(shared, "one") == owned(shared, "two") == {"f:spec": {"f:replicas": {}}}
 
 
-def test_subresources_are_owned_apart() -> None:
+def test_subresources_have_separate_managed_fields() -> None:
     made = apply(None, deployment(replicas=2), "one")
     after = update(made, {**made, "status": {"replicas": 2}}, "controller", "status")
     (entry,) = (e for e in after["metadata"]["managedFields"] if e.get("subresource"))
@@ -115,7 +115,7 @@ def test_atomic_list_is_owned_as_a_whole() -> None:
         apply(made, deployment({"name": "a", "args": ["x", "y"]}), "two")
 
 
-def test_two_appliers_share_a_list_by_key() -> None:
+def test_appliers_share_a_list_by_key() -> None:
     made = apply(None, deployment({"name": "a", "image": "1"}), "one")
     both = apply(made, deployment({"name": "b", "image": "2"}), "two")
     names = [c["name"] for c in both["spec"]["template"]["spec"]["containers"]]
@@ -124,7 +124,7 @@ def test_two_appliers_share_a_list_by_key() -> None:
     assert [c["name"] for c in left["spec"]["template"]["spec"]["containers"]] == ["a"]
 
 
-def test_objects_from_before_belong_to_those_before() -> None:
+def test_objects_without_managed_fields_belong_to_earlier_managers() -> None:
     live = deployment(replicas=2)
     with pytest.raises(fields.ConflictsError, match="1 conflicts"):
         apply(live, deployment(replicas=3), "one")
@@ -139,7 +139,7 @@ def test_apply_of_managed_fields_is_rejected() -> None:
         apply(None, bad, "one")
 
 
-def test_the_same_apply_changes_nothing() -> None:
+def test_repeated_apply_changes_nothing() -> None:
     made = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
     again = fields.apply(
         made, deployment({"name": "a", "image": "1"}, replicas=2), SCHEMA,

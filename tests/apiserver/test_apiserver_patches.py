@@ -27,7 +27,7 @@ SCHEMAS = {served.resource.kind: served.schema for served in KINDS}
         ({}, {"a": {"b": {"c": None}}}, {"a": {"b": {}}}),
     ],
 )
-def test_merge_patch_as_rfc_7396_says(current: Any, patch: Any, expected: Any) -> None:
+def test_merge_patch_follows_rfc_7396(current: Any, patch: Any, expected: Any) -> None:
     assert json_patches.merge(current, patch) == expected
 
 
@@ -48,7 +48,7 @@ def test_merge_patch_as_rfc_7396_says(current: Any, patch: Any, expected: Any) -
         ({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 1}}], {"b": 1}),
     ],
 )  # fmt: skip
-def test_json_patch_as_rfc_6902_says(current: Any, operations: Any, expected: Any) -> None:
+def test_json_patch_follows_rfc_6902(current: Any, operations: Any, expected: Any) -> None:
     before = repr(current)
     assert json_patches.patch(current, operations) == expected
     assert repr(current) == before
@@ -77,13 +77,13 @@ def test_json_patch_as_rfc_6902_says(current: Any, operations: Any, expected: An
         "nonsense",
     ],
 )
-def test_a_json_patch_that_does_not_fit_is_refused(operation: Any) -> None:
+def test_inapplicable_json_patch_is_rejected(operation: Any) -> None:
     with pytest.raises(ApiError) as caught:
         json_patches.patch({"a": [1], "s": "text"}, [operation])
     assert caught.value.code == 422
 
 
-def test_a_json_patch_cannot_fill_the_memory() -> None:
+def test_json_patch_size_is_limited() -> None:
     double = [{"op": "copy", "from": "", "path": f"/{n}"} for n in range(100)]
     with pytest.raises(ApiError, match="copies more than"):
         json_patches.patch({"a": "x" * 100_000}, double)
@@ -157,7 +157,7 @@ def containers(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_strategic_merge_patch_of_a_deployment(current: Any, patch: Any, expected: Any) -> None:
+def test_strategic_merge_patch_merges_lists_by_key(current: Any, patch: Any, expected: Any) -> None:
     schema = SCHEMAS["Deployment"]
     whole = {**schema, "properties": {**schema["properties"], "metadata": strategic.METADATA}}
     before = repr(current)
@@ -167,13 +167,13 @@ def test_strategic_merge_patch_of_a_deployment(current: Any, patch: Any, expecte
     assert repr(current) == before
 
 
-def test_a_service_port_is_found_by_its_number() -> None:
+def test_service_ports_are_merged_by_port_number() -> None:
     current = {"spec": {"ports": [{"port": 80, "name": "http"}, {"port": 443, "name": "https"}]}}
     patch = {"spec": {"ports": [{"port": 443, "targetPort": 8443}]}}
     merged = strategic.merge(current, patch, SCHEMAS["Service"])
     assert merged["spec"]["ports"][1] == {"port": 443, "name": "https", "targetPort": 8443}
 
 
-def test_an_item_without_its_key_is_refused() -> None:
+def test_list_item_without_merge_key_is_rejected() -> None:
     with pytest.raises(ApiError, match="does not contain declared merge key: port"):
         strategic.merge({}, {"spec": {"ports": [{"name": "x"}]}}, SCHEMAS["Service"])

@@ -53,14 +53,14 @@ def rule(**more: object) -> dict[str, object]:
         ),
     ],
 )
-def test_matching(constraints: dict[str, object], expected: bool) -> None:
+def test_policy_matches_by_its_constraints(constraints: dict[str, object], expected: bool) -> None:
     def serves(group: str, version: str, plural: str) -> bool:
         return (group, plural) == ("apps", "deployments") and version in ("v1", "v1beta1")
 
     assert matches(constraints, ATTRIBUTES, serves) is expected
 
 
-def test_a_star_leaves_subresources_out() -> None:
+def test_star_rule_does_not_match_subresources() -> None:
     attributes = msgspec.structs.replace(ATTRIBUTES, subresource="status")
     every = {"resourceRules": [rule(resources=["*"])]}
     assert not matches(every, attributes, lambda *_: True)
@@ -125,7 +125,7 @@ async def test_denied_object_is_not_written(server: Server) -> None:
         assert (await post(http, MAPS, config_map("c", a="1", b="2")))[0] == 201
 
 
-async def test_deletions_are_judged_too(server: Server) -> None:
+async def test_policies_apply_to_deletions(server: Server) -> None:
     validations = [
         {"expression": "object != null || oldObject.metadata.name != 'kept'", "message": "stays"}
     ]
@@ -141,7 +141,7 @@ async def test_deletions_are_judged_too(server: Server) -> None:
             assert response.status == 200
 
 
-async def test_warnings_and_parameters(server: Server) -> None:
+async def test_policy_binding_warns_with_parameters(server: Server) -> None:
     made = policy(
         paramKind={"apiVersion": "v1", "kind": "ConfigMap"},
         validations=[{"expression": "object.metadata.name.startsWith(params.data.prefix)"}],
@@ -161,7 +161,9 @@ async def test_warnings_and_parameters(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("fail", "status"), [("Fail", 422), ("Ignore", 201)])
-async def test_an_expression_that_fails(server: Server, fail: str, status: int) -> None:
+async def test_failing_expression_follows_failure_policy(
+    server: Server, fail: str, status: int
+) -> None:
     made = policy(failurePolicy=fail, validations=[{"expression": "object.spec.nothing == 1"}])
     async with server.raw() as http:
         await install(http, made, binding("Deny"))
@@ -191,7 +193,7 @@ async def test_an_expression_that_fails(server: Server, fail: str, status: int) 
         ),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(
+def test_invalid_policy_is_rejected_with_field(
     spec: dict[str, object], field: str, words: str
 ) -> None:
     (cause,) = check({"metadata": {"name": "p"}, "spec": spec}, None)

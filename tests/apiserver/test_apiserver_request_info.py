@@ -124,7 +124,7 @@ TABLE: dict[tuple[str, str], Attributes] = {
 """Method and URL, with the attributes that k8s.io/apiserver gives them."""
 
 
-async def test_the_authorizer_is_asked_what_kubernetes_would_ask(
+async def test_authorizer_attributes_equal_those_of_kubernetes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Attributes] = []
@@ -154,7 +154,7 @@ async def test_the_authorizer_is_asked_what_kubernetes_would_ask(
             assert (method, path, asked) == (method, path, [expected])
 
 
-async def test_malformed_urls_are_refused_before_authorization(server: Server) -> None:
+async def test_malformed_urls_are_rejected_before_authorization(server: Server) -> None:
     """A selector must not mean one thing to the authorizer and another to the list."""
     async with server.raw(Authorization="Basic x") as http:
         base = str(http._base_url).rstrip("/")
@@ -188,9 +188,7 @@ SELECTORS = st.text(st.sampled_from("metadata.name=!\\,x y"), max_size=40) | st.
 
 
 @given(SELECTORS, st.sampled_from(["a", "b", "x", ""]), st.sampled_from(["a", "b"]))
-def test_a_name_that_counts_is_the_only_one_that_is_selected(
-    selector: str, name: str, namespace: str
-) -> None:
+def test_authorized_name_equals_the_selected_name(selector: str, name: str, namespace: str) -> None:
 
     served = Registry(KINDS).find("", "v1", "pods")
     assert served is not None
@@ -205,7 +203,7 @@ def test_a_name_that_counts_is_the_only_one_that_is_selected(
     assert not info.name or chosen is not None
 
 
-def test_a_target_is_what_the_attributes_name() -> None:
+def test_request_target_matches_authorizer_attributes() -> None:
 
     registry = Registry(KINDS)
     result = {}
@@ -236,7 +234,7 @@ async def allowed_soon(http: aiohttp.ClientSession, path: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_right_to_one_name_is_not_one_to_create_others(tmp_path: Path) -> None:
+async def test_permission_for_one_name_does_not_permit_creating_others(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.csv"
     tokens.write_text("token,owner,1,owners\n")
     server = Server(State(tmp_path / "s"), token_file=tokens)

@@ -35,7 +35,7 @@ def route(**rule: Any) -> dict[str, Any]:
     return {"metadata": {"name": "r", "namespace": "default"}, "spec": {"rules": [rule]}}
 
 
-async def test_objects_are_defaulted_versioned_and_generated(client: kube.Client) -> None:
+async def test_writes_set_defaults_resource_version_and_generation(client: kube.Client) -> None:
     made = await client.create(resources.GATEWAYS, gateway())
     assert made["metadata"]["generation"] == 1
     listener = made["spec"]["listeners"][0]
@@ -65,7 +65,7 @@ async def test_create_keeps_status_of_node_but_not_of_service(client: kube.Clien
     )
 
 
-async def test_the_status_is_written_by_itself_and_leaves_the_generation(
+async def test_status_update_changes_neither_spec_nor_generation(
     client: kube.Client,
 ) -> None:
     made = await client.create(resources.GATEWAYS, gateway())
@@ -77,7 +77,7 @@ async def test_the_status_is_written_by_itself_and_leaves_the_generation(
     assert written["metadata"]["generation"] == 1
 
 
-async def test_writers_that_are_late_get_a_conflict(client: kube.Client) -> None:
+async def test_outdated_writes_return_conflict(client: kube.Client) -> None:
     made = await client.create(resources.CONFIG_MAPS, config_map("c", a="1"))
     await client.update(resources.CONFIG_MAPS, {**made, "data": {"a": "2"}})
     with pytest.raises(kube.Conflict, match="modified"):
@@ -88,7 +88,7 @@ async def test_writers_that_are_late_get_a_conflict(client: kube.Client) -> None
         await client.delete(resources.CONFIG_MAPS, "c", "default", uid="another")
 
 
-async def test_concurrent_writers_lose_nothing(client: kube.Client) -> None:
+async def test_concurrent_writers_lose_no_update(client: kube.Client) -> None:
     await client.create(resources.CONFIG_MAPS, config_map("c", n="0"))
 
     async def increment() -> None:
@@ -103,7 +103,7 @@ async def test_concurrent_writers_lose_nothing(client: kube.Client) -> None:
     assert (await client.get(resources.CONFIG_MAPS, "c", "default"))["data"]["n"] == "30"
 
 
-async def test_a_watch_resumes_exactly_where_it_was(client: kube.Client, server: Server) -> None:
+async def test_watch_resumes_at_its_resource_version(client: kube.Client, server: Server) -> None:
     start = (await client.list(resources.CONFIG_MAPS)).resource_version
     expected = []
     for number in range(20):
@@ -127,7 +127,7 @@ async def test_a_watch_resumes_exactly_where_it_was(client: kube.Client, server:
     assert seen[20][0] == "DELETED"
 
 
-async def test_selectors_choose_and_label_changes_move_objects_in_and_out(
+async def test_selectors_filter_lists_and_watches(
     client: kube.Client,
 ) -> None:
     for name, tier in (("a", "front"), ("b", "back")):
@@ -156,7 +156,7 @@ async def test_selectors_choose_and_label_changes_move_objects_in_and_out(
             break
 
 
-async def test_pages_cover_everything_once(client: kube.Client, server: Server) -> None:
+async def test_pages_contain_every_object_once(client: kube.Client, server: Server) -> None:
     for number in range(7):
         await client.create(resources.CONFIG_MAPS, config_map(f"c{number}"))
     config_maps = await client.list(resources.CONFIG_MAPS, "default", limit=3)
@@ -240,7 +240,9 @@ def deployment(limits: Any) -> dict[str, Any]:
     }
 
 
-async def test_quantities_may_be_numbers_and_are_answered_in_one_form(client: kube.Client) -> None:
+async def test_numeric_quantities_are_accepted_and_returned_in_canonical_form(
+    client: kube.Client,
+) -> None:
     limits = {"cpu": 0.5, "memory": "1024Mi", "acme.com/gpu": 2}
     made = await client.create(resources.DEPLOYMENTS, deployment(limits))
     (container,) = made["spec"]["template"]["spec"]["containers"]
@@ -266,7 +268,7 @@ async def test_invalid_quantity_is_rejected_with_field(client: kube.Client, valu
         await client.create(resources.DEPLOYMENTS, deployment({"cpu": value}))
 
 
-async def test_unknown_fields_are_refused_when_strict_and_warned_of_otherwise(
+async def test_unknown_fields_are_rejected_when_strict_and_else_cause_warnings(
     server: Server,
 ) -> None:
     head = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway"}
@@ -293,7 +295,7 @@ async def test_unknown_fields_are_refused_when_strict_and_warned_of_otherwise(
             assert 'duplicate field "metadata.name"' in (await response.json())["message"]
 
 
-async def test_a_dry_run_stores_nothing(client: kube.Client, server: Server) -> None:
+async def test_dry_run_stores_nothing(client: kube.Client, server: Server) -> None:
     async with server.raw() as raw:
         path = "/api/v1/namespaces/default/configmaps"
         async with raw.post(f"{path}?dryRun=All", json=config_map("c")) as response:
@@ -302,7 +304,7 @@ async def test_a_dry_run_stores_nothing(client: kube.Client, server: Server) -> 
         await client.get(resources.CONFIG_MAPS, "c", "default")
 
 
-async def test_patches_of_three_types(client: kube.Client) -> None:
+async def test_all_patch_types_are_applied(client: kube.Client) -> None:
     await client.create(resources.CONFIG_MAPS, config_map("c", a="1", b="2"))
     await client.patch(resources.CONFIG_MAPS, "c", {"data": {"a": None, "c": "3"}}, "default")
     operations = [{"op": "replace", "path": "/data/b", "value": "4"}]
@@ -329,7 +331,7 @@ async def test_patches_of_three_types(client: kube.Client) -> None:
     assert [(port["name"], port["port"]) for port in merged["spec"]["ports"]] == [("c", 2)]
 
 
-async def test_tokens_are_bound_reviewed_and_allow_nothing_else(
+async def test_bound_token_is_reviewed_and_grants_no_permission(
     server: Server, client: kube.Client
 ) -> None:
     account = {"metadata": {"name": "agent", "namespace": "default"}}
@@ -384,7 +386,7 @@ async def test_components_have_only_the_permissions_they_need(
             await client.list(refused)
 
 
-async def test_kubectls_table_and_both_forms_of_discovery(server: Server) -> None:
+async def test_table_and_both_discovery_formats_are_served(server: Server) -> None:
     table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
     result = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     async with server.raw() as raw:
@@ -406,7 +408,7 @@ async def test_kubectls_table_and_both_forms_of_discovery(server: Server) -> Non
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_lightkube_takes_it_for_real(server: Server) -> None:
+async def test_lightkube_manages_objects(server: Server) -> None:
     def story() -> list[str]:
         config = lightkube.KubeConfig.from_file(str(server.state.kubeconfig))
         client = lightkube.Client(config=config)
@@ -439,7 +441,7 @@ async def test_lightkube_takes_it_for_real(server: Server) -> None:
         ({"name": "c\n"}, "metadata.name"),
     ],
 )
-async def test_metadata_is_checked_like_everything_else(
+async def test_invalid_metadata_is_rejected_with_field(
     client: kube.Client, metadata: dict[str, Any], field: str
 ) -> None:
     manifest = config_map("c")

@@ -68,7 +68,7 @@ def thing(name: str, **data: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "data": data}
 
 
-async def test_a_write_is_seen_when_it_is_answered(opened: Open) -> None:
+async def test_write_is_visible_when_it_returns(opened: Open) -> None:
     async with opened() as store:
         entry = await store.put(f"{PREFIX}d/a", thing("a"), 0)
         assert store.get(f"{PREFIX}d/a") is not None
@@ -103,7 +103,7 @@ async def test_watch_yields_every_change_in_order_with_former_state(opened: Open
         assert [e.revision for e in await again.next()] == [e.revision for e in events[1:]]
 
 
-async def test_a_watch_of_a_namespace_sees_no_other(opened: Open) -> None:
+async def test_watch_of_a_namespace_excludes_others(opened: Open) -> None:
     async with opened() as store:
         watch = store.watch(f"{PREFIX}d/", store.revision)
         await store.put(f"{PREFIX}e/a", thing("a"), 0)
@@ -111,7 +111,7 @@ async def test_a_watch_of_a_namespace_sees_no_other(opened: Open) -> None:
         assert [e.key for e in await watch.next()] == [f"{PREFIX}d/a"]
 
 
-async def test_the_past_can_be_listed_until_it_is_forgotten(opened: Open) -> None:
+async def test_past_revision_can_be_listed_until_compaction(opened: Open) -> None:
     async with opened() as store:
         one = await store.put(f"{PREFIX}d/a", thing("a"), 0)
         await store.put(f"{PREFIX}d/b", thing("b"), 0)
@@ -120,7 +120,7 @@ async def test_the_past_can_be_listed_until_it_is_forgotten(opened: Open) -> Non
         assert [key for key, _ in store.at(PREFIX, gone.revision)] == [f"{PREFIX}d/b"]
 
 
-async def test_history_survives_a_restart(opened: Open) -> None:
+async def test_history_survives_restart(opened: Open) -> None:
     async with opened() as store:
         one = await store.put(f"{PREFIX}d/a", thing("a"), 0)
         await store.put(f"{PREFIX}d/a", thing("a", x="1"), one.revision)
@@ -145,7 +145,7 @@ async def test_compacted_revision_is_rejected(
             list(store.at(PREFIX, first.revision))
 
 
-async def test_many_writers_at_once_lose_nothing(opened: Open) -> None:
+async def test_concurrent_writers_lose_no_update(opened: Open) -> None:
     async with opened() as store:
 
         async def count(key: str) -> None:
@@ -165,9 +165,7 @@ async def test_many_writers_at_once_lose_nothing(opened: Open) -> None:
         assert entry.value["data"]["n"] == 100
 
 
-async def test_a_backup_is_restored_with_revisions_that_go_on(
-    at: str, opened: Open, tmp_path: Path
-) -> None:
+async def test_restored_backup_continues_revisions(at: str, opened: Open, tmp_path: Path) -> None:
     async with opened() as store:
         entry = await store.put(f"{PREFIX}d/a", thing("a", x="1"), 0)
         await store.put(f"{PREFIX}d/b", thing("b"), 0)
@@ -242,7 +240,7 @@ def test_encrypted_value_cannot_be_moved_to_another_key() -> None:
         encryption.IdentityTransformer().decrypt("/core/secrets/a/x", sealed)
 
 
-async def test_two_processes_cannot_have_one_database(tmp_path: Path) -> None:
+async def test_second_open_of_a_database_fails(tmp_path: Path) -> None:
     store = await factory.open_store(str(tmp_path / "db"))
     with pytest.raises(UnavailableError, match="in use"):
         await factory.open_store(str(tmp_path / "db"))
@@ -275,23 +273,23 @@ async def test_compaction_keeps_current_objects(tmp_path: Path) -> None:
         ("etcd://h/p?cert=/dev/null", "belong together"),
     ],
 )
-def test_an_address_that_makes_no_sense_says_why(text: str, words: str) -> None:
+def test_invalid_address_is_rejected_with_reason(text: str, words: str) -> None:
     with pytest.raises(AddressError, match=words):
         address.parse(text)
 
 
-def test_an_address_has_defaults() -> None:
+def test_etcd_address_has_defaults() -> None:
     parsed = address.parse("etcd://one,two:1234")
     assert (parsed.endpoints, parsed.prefix) == (("one:2379", "two:1234"), "/gatehouse")
 
 
-async def test_no_etcd_is_a_clear_error() -> None:
+async def test_unreachable_etcd_is_reported() -> None:
     with pytest.raises(UnavailableError, match="not reachable"):
         await factory.open_store("etcd://127.0.0.1:9/x")
 
 
 @pytest.mark.process
-async def test_two_servers_of_one_etcd_see_each_others_writes(etcd: Etcd) -> None:
+async def test_writes_of_other_servers_are_visible(etcd: Etcd) -> None:
     at = f"etcd://{etcd.address}/{os.urandom(6).hex()}"
     one, two = await factory.open_store(at), await factory.open_store(at)
     try:
@@ -308,7 +306,7 @@ async def test_two_servers_of_one_etcd_see_each_others_writes(etcd: Etcd) -> Non
 
 
 @pytest.mark.process
-async def test_a_server_of_two_writes_over_what_the_other_one_just_wrote(etcd: Etcd) -> None:
+async def test_outdated_known_entry_is_refreshed_from_etcd(etcd: Etcd) -> None:
     at = f"etcd://{etcd.address}/{os.urandom(6).hex()}"
     one, other = await factory.open_store(at), await factory.open_store(at)
     for number in range(50):

@@ -149,7 +149,7 @@ def test_embedded_server_checks_message_expressions() -> None:
     assert "undefined field 'free'" in cause.message
 
 
-def test_embedded_server_accepts_a_rule_nested_too_deeply_to_check() -> None:
+def test_embedded_server_accepts_rule_nested_too_deeply_to_check() -> None:
     rule = "".join(f"self.list.all(each{number}, " for number in range(25)) + "true" + ")" * 25
     definition = crd(0, rule)
     assert list(crds.check(definition, None)) == []

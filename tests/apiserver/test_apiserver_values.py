@@ -46,7 +46,7 @@ OBJECT = {
         (".status..value", None),
     ],
 )
-def test_json_paths(path: str, expected: list[Any] | None) -> None:
+def test_json_path_returns_matching_values(path: str, expected: list[Any] | None) -> None:
     if expected is None:
         with pytest.raises(ValueError, match="not supported"):
             jsonpath.find(path, OBJECT)
@@ -72,7 +72,7 @@ def test_json_paths(path: str, expected: list[Any] | None) -> None:
         ("app in (api),env=test", False),
     ],
 )
-def test_label_selectors(selector: str, expected: bool) -> None:
+def test_label_selector_matches_labels(selector: str, expected: bool) -> None:
     test = selectors.labels(selector)
     labels = {"app": "web", "env": "test", "acme.com/team": ""}
     assert test is not None
@@ -80,7 +80,7 @@ def test_label_selectors(selector: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("selector", ["-a", "a=b c", "a in b", "=b", "a=-b", "!", "a=b=c"])
-def test_a_label_selector_that_makes_no_sense_is_refused(selector: str) -> None:
+def test_invalid_label_selector_is_rejected(selector: str) -> None:
     with pytest.raises(ApiError) as caught:
         selectors.labels(selector)
     assert caught.value.code == 400
@@ -95,7 +95,7 @@ def test_a_label_selector_that_makes_no_sense_is_refused(selector: str) -> None:
         (63_072_000, "2y"), (64_000_000, "2y10d"), (252_288_000, "8y"),
     ],
 )  # fmt: skip
-def test_ages_are_shown_as_kubectl_shows_them(seconds: int, shown: str) -> None:
+def test_durations_are_formatted_like_kubectl(seconds: int, shown: str) -> None:
     assert timestamps.duration(seconds) == shown
 
 
@@ -120,7 +120,7 @@ def body(version: str, kind: str, raw: bytes) -> bytes:
     return protobuf.MAGIC + envelope
 
 
-def test_a_secret_in_protobuf() -> None:
+def test_protobuf_secret_is_decoded() -> None:
     meta = field(1, "s") + field(3, "default") + field(11, field(1, "app") + field(2, "web"))
     raw = field(1, meta) + field(2, field(1, "key") + field(2, b"\0\xff")) + field(3, "Opaque")
     assert protobuf.decode(body("v1", "Secret", raw)) == {
@@ -132,7 +132,7 @@ def test_a_secret_in_protobuf() -> None:
     }
 
 
-def test_times_numbers_and_choices_in_protobuf() -> None:
+def test_protobuf_times_numbers_and_unions_are_decoded() -> None:
     port = field(1, "http") + field(3, 80) + field(4, field(1, 1) + field(3, "web"))
     numbered = field(3, 443) + field(4, field(1, 0) + field(2, 8443))
     time = field(8, field(1, 1_700_000_000))
@@ -150,7 +150,7 @@ def test_unknown_protobuf_fields_are_ignored() -> None:
     assert protobuf.decode(body("v1", "ConfigMap", raw))["data"] == {"k": "v"}
 
 
-def test_a_negative_number_in_protobuf() -> None:
+def test_protobuf_negative_number_is_decoded() -> None:
     raw = field(1, field(1, "d")) + field(2, field(1, -1))
     assert protobuf.decode(body("apps/v1", "Deployment", raw))["spec"]["replicas"] == -1
 
@@ -168,7 +168,7 @@ def test_a_negative_number_in_protobuf() -> None:
         (body("acme.com/v1", "Anvil", b""), 415),
     ],
 )
-def test_broken_protobuf_is_the_clients_fault(data: bytes, code: int) -> None:
+def test_malformed_protobuf_is_a_client_error(data: bytes, code: int) -> None:
     with pytest.raises(ApiError) as caught:
         protobuf.decode(data)
     assert caught.value.code == code
@@ -190,9 +190,7 @@ QUANTITIES: list[tuple[str | float, str]] = [
 
 
 @pytest.mark.parametrize(("value", "expected"), QUANTITIES)
-def test_quantities_are_written_as_kubernetes_writes_them(
-    value: str | float, expected: str
-) -> None:
+def test_quantities_have_canonical_form(value: str | float, expected: str) -> None:
     assert canonical(value) == expected
 
 

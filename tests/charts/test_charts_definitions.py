@@ -13,7 +13,7 @@ BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
 
 
 @pytest.mark.parametrize("script", ["nginx_gateway", "gatehouse_dev", "kubegateway"])
-def test_a_script_writes_what_is_there(script: str, tmp_path: Path) -> None:
+def test_bundled_definitions_match_the_output_of_their_script(script: str, tmp_path: Path) -> None:
     # A change made by hand would be lost by the next one that is made by the script.
     words = [sys.executable, str(ROOT / "scripts" / f"{script}.py"), str(tmp_path)]
     subprocess.run(words, check=True)

@@ -21,14 +21,14 @@ def images(text: str) -> set[str]:
     return set(re.findall(r"(?:image: |--(?:envoy|nginx)-image=)(\S+)", text))
 
 
-def test_images_are_built_on_bases_of_one_version() -> None:
+def test_base_images_are_pinned_to_one_version() -> None:
     bases = dict(re.findall(r"^ARG (\w+)=(\S+)$", DOCKERFILE, re.MULTILINE))
     assert bases
     for base in bases.values():
         assert OF_ONE_VERSION.fullmatch(base), base
 
 
-def test_every_stage_stands_on_a_named_base_or_another_stage() -> None:
+def test_every_build_stage_uses_a_named_base_or_another_stage() -> None:
     stages = re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)
     assert len(stages) == len(re.findall(r"^FROM ", DOCKERFILE, re.MULTILINE))
     named = {name for _, name in stages} | {"${DEBIAN}", "${NGINX}"}
@@ -43,13 +43,13 @@ def test_chart_images_are_pinned_to_one_version() -> None:
         assert OF_ONE_VERSION.fullmatch(image), image
 
 
-def test_a_digest_reaches_every_container_and_every_data_plane() -> None:
+def test_digest_applies_to_every_container_and_data_plane() -> None:
     text = (HERE / "expected" / "images-by-digest.yaml").read_text(encoding="utf-8")
     assert len(images(text)) == 3
     assert all("@sha256:" in image for image in images(text))
 
 
-def test_the_controllers_own_defaults_are_of_its_version() -> None:
+def test_default_images_have_the_version_of_the_controller() -> None:
     chart = yaml.safe_load((ROOT / "charts" / "gatehouse" / "Chart.yaml").read_text())
     assert chart["appVersion"] == gatehouse.__version__
     for image in IMAGES.values():

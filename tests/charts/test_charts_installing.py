@@ -37,13 +37,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
-def test_the_api_server_takes_everything(cluster: Cluster, case: Path) -> None:
+def test_api_server_accepts_rendered_chart(cluster: Cluster, case: Path) -> None:
     text = rendered("gatehouse", *SYSTEM, "--values", str(case))
     told = cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
     assert len(told.splitlines()) == sum(1 for _ in yaml.safe_load_all(text))
 
 
-def test_the_api_server_takes_the_definitions_and_the_plain_manifests(cluster: Cluster) -> None:
+def test_api_server_accepts_crds_and_plain_manifests(cluster: Cluster) -> None:
     apply = ("apply", "--server-side", "--dry-run=server", "--force-conflicts", "--filename")
     cluster.kubectl(*apply, str(CHART / "crds"))
     cluster.kubectl(*apply, str(ROOT / "deploy" / "gatehouse.yaml"))
@@ -51,7 +51,9 @@ def test_the_api_server_takes_the_definitions_and_the_plain_manifests(cluster: C
 
 @pytest.mark.parametrize("release", ODD_NAMES)
 @pytest.mark.parametrize("namespace", ["elsewhere", "12345"])
-def test_the_api_server_takes_odd_names(cluster: Cluster, release: str, namespace: str) -> None:
+def test_api_server_accepts_long_and_unusual_names(
+    cluster: Cluster, release: str, namespace: str
+) -> None:
     more = "rateLimit.enabled=true,rateLimit.redis.secretName=limits,machines.enabled=true"
     text = rendered(release, "--namespace", namespace, "--set", more)
     cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
@@ -61,7 +63,7 @@ def test_the_api_server_takes_odd_names(cluster: Cluster, release: str, namespac
         assert len(each["metadata"]["name"]) <= most, each["metadata"]["name"]
 
 
-def test_the_api_server_says_what_the_chart_leaves_to_it(cluster: Cluster) -> None:
+def test_api_server_rejects_invalid_pod_fields_of_values(cluster: Cluster) -> None:
     # Parts of Pods are handed on as they are.
     text = rendered("gatehouse", *SYSTEM, "--set", "controller.resources.limits.cpu=much")
     done = cluster.run(
@@ -71,7 +73,7 @@ def test_the_api_server_says_what_the_chart_leaves_to_it(cluster: Cluster) -> No
     assert "spec.template.spec.containers[0].resources.limits" in done.stderr
 
 
-def test_it_is_installed_once_upgraded_and_removed(cluster: Cluster) -> None:
+def test_chart_is_installed_once_upgraded_and_removed(cluster: Cluster) -> None:
     def helm(*words: str) -> str:
         done = cluster.helm(*words)
         assert done.returncode == 0, done.stderr

@@ -88,7 +88,7 @@ def test_options_of_a_choice_are_parsed(
     assert parsed == expected
 
 
-def test_choices_are_found() -> None:
+def test_choices_are_read_from_the_schema() -> None:
     assert {("controller.logFormat", "text"), ("dataPlanes.copiedSecrets[0].use", "pull")} <= set(
         CHOICES
     )

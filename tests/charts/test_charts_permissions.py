@@ -26,7 +26,7 @@ def granted(rules: list[dict[str, Any]]) -> set[Permission]:
     }
 
 
-def test_the_embedded_role_grants_what_is_asked_for_and_nothing_else() -> None:
+def test_embedded_role_grants_exactly_the_required_permissions() -> None:
     [role] = [
         each
         for each in defaults.objects()
@@ -35,14 +35,14 @@ def test_the_embedded_role_grants_what_is_asked_for_and_nothing_else() -> None:
     assert granted(role["rules"]) == permissions.all_permissions()
 
 
-def test_the_chart_grants_what_is_asked_for_and_nothing_else() -> None:
+def test_chart_grants_exactly_the_required_permissions() -> None:
     result: set[Permission] = set()
     for name in chart.RULES:
         result |= granted(yaml.safe_load((CHART / "rules" / f"{name}.yaml").read_text()))
     assert result == permissions.all_permissions()
 
 
-def test_without_copied_secrets_none_can_be_written() -> None:
+def test_secrets_are_not_writable_without_copied_secrets() -> None:
     rules = yaml.safe_load((CHART / "rules" / "cluster.yaml").read_text())
     verbs = {each.verb for each in granted(rules) if each.resource == "secrets"}
     assert verbs == {"list", "watch"}
@@ -59,5 +59,5 @@ def test_embedded_rules_match_code() -> None:
     assert found == chart.embedded_rules(), "run make chart"
 
 
-def test_no_definition_is_left_over() -> None:
+def test_bundled_crds_have_no_unused_file() -> None:
     assert {f"crds/{each.name}" for each in (CHART / "crds").iterdir()} == set(chart.definitions())

@@ -51,7 +51,7 @@ def objects(*words: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all(rendered(*words)) if each]
 
 
-def test_lint_has_nothing_to_say() -> None:
+def test_helm_lint_reports_no_problem() -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
 
 
@@ -66,7 +66,7 @@ def test_rendered_chart_matches_expected_objects(case: str, request: pytest.Fixt
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_everything_is_what_kubernetes_says_it_may_be(case: str) -> None:
+def test_rendered_objects_are_valid_for_kubernetes_schemas(case: str) -> None:
     for each in objects("--values", str(HERE / "cases" / f"{case}.yaml")):
         group, _, version = str(each["apiVersion"]).rpartition("/")
         if group == "cert-manager.io":
@@ -83,7 +83,7 @@ def test_everything_is_what_kubernetes_says_it_may_be(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_pods_pass_the_restricted_standard(case: str) -> None:
+def test_pods_meet_the_restricted_pod_security_standard(case: str) -> None:
     checked = 0
     for each in objects("--values", str(HERE / "cases" / f"{case}.yaml")):
         spec = each.get("spec") or {}
@@ -123,12 +123,12 @@ def test_pods_pass_the_restricted_standard(case: str) -> None:
         ("dataPlanes.networkPolicy.egressTo=everything", "/dataPlanes/networkPolicy/egressTo"),
     ],
 )
-def test_values_that_mean_nothing_are_refused_by_their_place(values: str, said: str) -> None:
+def test_invalid_values_are_rejected_with_their_path(values: str, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         rendered("--set", values)
 
 
-def test_plain_manifests_are_what_the_chart_makes() -> None:
+def test_plain_manifests_match_the_chart() -> None:
     assert HELM is not None
     expected = (ROOT / "deploy" / "gatehouse.yaml").read_text(encoding="utf-8")
     assert chart.manifests(HELM) == expected, "run make chart"
@@ -138,7 +138,7 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("section", [key for key, each in VALUES.items() if isinstance(each, dict)])
-def test_a_section_that_is_taken_away_is_named(section: str) -> None:
+def test_missing_section_is_rejected_by_name(section: str) -> None:
     with pytest.raises(AssertionError, match=f"missing property '{section}'"):
         rendered("--set", f"{section}=null")
 
@@ -152,7 +152,7 @@ def leaves(values: dict[str, Any], at: str = "") -> list[tuple[str, Any]]:
     return result
 
 
-def test_every_value_said_as_it_is_anyway_changes_nothing() -> None:
+def test_explicit_default_values_change_nothing() -> None:
     words = [f"--set-json={path}={json.dumps(value)}" for path, value in leaves(VALUES)]
     assert rendered(*words) == rendered()
 
@@ -166,14 +166,14 @@ def test_every_value_is_used() -> None:
         assert any(re.search(rf"{re.escape(each)}(?![A-Za-z.])", text) for each in used), path
 
 
-def test_labels_of_pods_cannot_take_them_from_their_deployment() -> None:
+def test_pod_labels_cannot_override_selector_labels() -> None:
     label = r"controller.podLabels.app\.kubernetes\.io/name=other,controller.podLabels.team=tea"
     [found] = [each for each in objects("--set", label) if each["kind"] == "Deployment"]
     labels = found["spec"]["template"]["metadata"]["labels"]
     assert labels == {**found["spec"]["selector"]["matchLabels"], "team": "tea"}
 
 
-def test_annotations_of_pods_go_before_what_is_usual() -> None:
+def test_pod_annotations_override_default_annotations() -> None:
     note = r"controller.podAnnotations.prometheus\.io/scrape=no"
     [found] = [each for each in objects("--set", note) if each["kind"] == "Deployment"]
     annotations = found["spec"]["template"]["metadata"]["annotations"]

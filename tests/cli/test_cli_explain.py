@@ -94,7 +94,9 @@ def test_explain_adds_groups_of_service_account(tmp_path: Path) -> None:
         (["--verb", "delete", "--resource", "deployments.apps"], "429: flow control schema"),
     ],
 )
-def test_outcomes(tmp_path: Path, arguments: list[str], outcome: str) -> None:
+def test_explain_reports_outcome_and_reason(
+    tmp_path: Path, arguments: list[str], outcome: str
+) -> None:
     assert told(tmp_path, *arguments)["outcome"].startswith(outcome)
 
 

@@ -20,7 +20,7 @@ structlog.get_logger("test").info("hello", name="world")
 @pytest.mark.parametrize(
     ("name", "is_json"), [("auto", True), ("json", True), ("text", False), ("console", False)]
 )
-def test_log_has_the_format_of_its_name_when_stderr_is_no_terminal(
+def test_log_has_the_configured_format_when_stderr_is_not_a_terminal(
     name: str, is_json: bool
 ) -> None:
     assert name in logs.FORMATS

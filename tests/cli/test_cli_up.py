@@ -29,13 +29,13 @@ def test_loopback_networks_are_accepted() -> None:
         ("fd00::/64", "Only decimal digits|Expected 4 octets"),
     ],
 )
-def test_other_networks_are_refused(value: str, reason: str) -> None:
+def test_invalid_networks_are_rejected(value: str, reason: str) -> None:
     with pytest.raises(click.BadParameter, match=reason):
         _pool(value)
 
 
 @pytest.mark.skipif(not POSSIBLE, reason=CUT)
-def test_networks_of_this_machine_are_accepted() -> None:
+def test_networks_of_the_local_machine_are_accepted() -> None:
     machine = Machine("pool")
     try:
         machine.run("ip", "route", "add", "local", "203.0.113.0/24", "dev", "lo")

@@ -63,7 +63,7 @@ def route(**rule: Any) -> dict[str, Any]:
 EXPERIMENTAL = route(retry={"attempts": 2})
 
 
-def test_both_channels_apply_and_behave(
+def test_standard_and_experimental_channels_are_applied(
     official: Path, kubectl: Kubectl, server: ApiServer
 ) -> None:
     apply = ("apply", "--server-side", "--force-conflicts", "-f")

@@ -22,7 +22,7 @@ ROUTE: dict[str, Any] = {
 }
 
 
-def test_create_get_and_delete(kubectl: Kubectl) -> None:
+def test_objects_are_created_read_and_deleted(kubectl: Kubectl) -> None:
     assert "configmap/settings created" in kubectl("create", "-f", "-", stdin=MAP)
     assert table(kubectl("get", "cm", "settings"))[0] == ["NAME", "DATA", "AGE"]
     assert table(kubectl("get", "cm", "settings"))[1][:2] == ["settings", "1"]
@@ -36,7 +36,7 @@ def test_create_get_and_delete(kubectl: Kubectl) -> None:
     assert 'configmaps "settings" not found' in kubectl.fails("get", "cm", "settings")
 
 
-def test_selectors_and_pages(kubectl: Kubectl) -> None:
+def test_list_uses_selectors_and_pages(kubectl: Kubectl) -> None:
     for number in range(5):
         made = {**MAP, "metadata": {"name": f"m{number}", "labels": {"n": str(number)}}}
         kubectl("create", "-f", "-", stdin=made)
@@ -48,7 +48,7 @@ def test_selectors_and_pages(kubectl: Kubectl) -> None:
     assert "not a known field selector" in kubectl.fails("get", "cm", "--field-selector=data.x=1")
 
 
-def test_a_quantity_may_be_a_number(kubectl: Kubectl) -> None:
+def test_quantity_can_be_a_number(kubectl: Kubectl) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -68,7 +68,7 @@ def test_a_quantity_may_be_a_number(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "pod", "p")["spec"] == document["spec"]
 
 
-def test_client_side_apply(kubectl: Kubectl) -> None:
+def test_client_side_apply_creates_and_updates(kubectl: Kubectl) -> None:
     assert "settings created" in kubectl("apply", "-f", "-", stdin=MAP)
     assert "settings unchanged" in kubectl("apply", "-f", "-", stdin=MAP)
     changed = {**MAP, "data": {"shape": "round"}}
@@ -79,7 +79,7 @@ def test_client_side_apply(kubectl: Kubectl) -> None:
     assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/"}}]
 
 
-def test_server_side_apply_and_its_conflicts(kubectl: Kubectl) -> None:
+def test_server_side_apply_reports_conflicts(kubectl: Kubectl) -> None:
     apply = ["apply", "--server-side", "-f", "-"]
     assert "serverside-applied" in kubectl(*apply, "--field-manager=one", stdin=MAP)
     other = {**MAP, "data": {"colour": "blue"}}
@@ -94,7 +94,7 @@ def test_server_side_apply_and_its_conflicts(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "cm", "settings")["metadata"]["labels"] == {"app": "cafe"}
 
 
-def test_diff_shows_what_would_change(kubectl: Kubectl) -> None:
+def test_diff_shows_pending_changes(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=MAP)
     assert kubectl("diff", "-f", "-", stdin=MAP) == ""
     shown = kubectl.fails("diff", "-f", "-", stdin={**MAP, "data": {"colour": "blue"}})
@@ -103,7 +103,7 @@ def test_diff_shows_what_would_change(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "cm", "settings")["data"] == {"colour": "red"}
 
 
-def test_edit_with_an_editor(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_edit_updates_object(kubectl: Kubectl, tmp_path: Path) -> None:
     kubectl("create", "-f", "-", stdin=MAP)
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nsed -i s/red/green/ "$1"\n')
@@ -112,7 +112,7 @@ def test_edit_with_an_editor(kubectl: Kubectl, tmp_path: Path) -> None:
     assert kubectl.json("get", "cm", "settings")["data"] == {"colour": "green"}
 
 
-def test_patches_of_three_types(kubectl: Kubectl) -> None:
+def test_all_patch_types_are_applied(kubectl: Kubectl) -> None:
     kubectl("create", "service", "clusterip", "s", "--tcp=80:8080")
     ports = '{"spec":{"ports":[{"port":81,"name":"more"}]}}'
     named = '[{"op":"add","path":"/spec/ports/0/name","value":"web"}]'
@@ -127,7 +127,7 @@ def test_patches_of_three_types(kubectl: Kubectl) -> None:
     assert "spec.ports[" in refusal
 
 
-def test_labels_annotations_and_replace(kubectl: Kubectl) -> None:
+def test_labels_and_annotations_are_set_and_object_is_replaced(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=MAP)
     assert "labeled" in kubectl("label", "cm", "settings", "tier=front")
     assert "annotated" in kubectl("annotate", "cm", "settings", "note=a b")
@@ -159,7 +159,7 @@ def test_unknown_fields_are_named(kubectl: Kubectl) -> None:
     assert "httproute.gateway.networking.k8s.io/tea created" in warned
 
 
-def test_finalizers_hold_what_is_deleted(kubectl: Kubectl) -> None:
+def test_finalizer_delays_deletion(kubectl: Kubectl) -> None:
     held = {**MAP, "metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
     kubectl("create", "-f", "-", stdin=held)
     kubectl("delete", "cm", "held", "--wait=false")
@@ -185,7 +185,7 @@ def test_get_watch_follows_changes(kubectl: Kubectl) -> None:
     watching.communicate()
 
 
-def test_wait_for_conditions_and_paths(kubectl: Kubectl) -> None:
+def test_wait_returns_on_conditions_and_json_paths(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=ROUTE)
     if kubectl.minor < 24:
         pytest.skip("has no --for=jsonpath and no --subresource")

@@ -41,7 +41,7 @@ def deployed(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=owned("Pod", "v1", found, **spec["template"]["spec"]))
 
 
-def test_a_deployment_is_scaled_and_shown(kubectl: Kubectl) -> None:
+def test_deployment_is_scaled_and_shown(kubectl: Kubectl) -> None:
     deployed(kubectl)
     kubectl("scale", "deployment", "web", "--replicas=3")
     out = until(kubectl, ["get", "deployment", "web"], "0/3")
@@ -53,20 +53,20 @@ def test_a_deployment_is_scaled_and_shown(kubectl: Kubectl) -> None:
     assert "waiting to start" in kubectl.fails("logs", "pod/web")
 
 
-def test_background_deletion_takes_dependents_along(kubectl: Kubectl) -> None:
+def test_background_deletion_deletes_dependents(kubectl: Kubectl) -> None:
     deployed(kubectl)
     kubectl("delete", "deployment", "web")
     until(kubectl, ["get", "pods,rs"], "No resources found")
 
 
-def test_foreground_deletion_ends_when_dependents_are_gone(kubectl: Kubectl) -> None:
+def test_foreground_deletion_waits_for_dependents(kubectl: Kubectl) -> None:
     deployed(kubectl)
     flag = "--cascade=foreground" if kubectl.minor >= 20 else "--cascade=true"
     kubectl("delete", "deployment", "web", flag)
     assert "No resources found" in kubectl("get", "pods,rs")
 
 
-def test_orphans_stay(kubectl: Kubectl) -> None:
+def test_orphan_deletion_keeps_dependents(kubectl: Kubectl) -> None:
     deployed(kubectl)
     kubectl("delete", "deployment", "web", "--cascade=orphan")
     assert len(table(kubectl("get", "rs"))) == 2
@@ -143,7 +143,7 @@ def definition(group: str) -> dict[str, Any]:
     }
 
 
-def test_a_definition_of_ones_own(kubectl: Kubectl) -> None:
+def test_crd_objects_are_created_and_shown(kubectl: Kubectl) -> None:
     group = f"{kubectl.namespace}.example.com"
     kubectl("apply", "-f", "-", stdin=definition(group))
     kubectl("wait", "--for=condition=Established", f"crd/cups.{group}")
@@ -170,7 +170,7 @@ def test_a_definition_of_ones_own(kubectl: Kubectl) -> None:
     assert "the server doesn't have a resource type" in kubectl.fails("get", name)
 
 
-def test_a_definition_that_makes_no_sense_is_refused(kubectl: Kubectl) -> None:
+def test_crd_with_invalid_rule_is_rejected(kubectl: Kubectl) -> None:
     group = f"{kubectl.namespace}.example.com"
     wrong = definition(group)
     schema = wrong["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -180,7 +180,7 @@ def test_a_definition_that_makes_no_sense_is_refused(kubectl: Kubectl) -> None:
     assert "compilation failed" in refusal
 
 
-def test_explain_and_what_there_is(kubectl: Kubectl) -> None:
+def test_discovery_and_explain_list_resources_and_fields(kubectl: Kubectl) -> None:
     resources = kubectl("api-resources")
     for row in ("configmaps", "httproutes", "gatewayclasses", "clusterrolebindings", "leases"):
         assert row in resources
@@ -231,7 +231,7 @@ def test_kubectl_reports_rbac_permissions_and_denials(kubectl: Kubectl) -> None:
         assert "alice" in kubectl("auth", "whoami", "--as=alice")
 
 
-def test_tokens_of_service_accounts(kubectl: Kubectl) -> None:
+def test_service_account_tokens_are_created(kubectl: Kubectl) -> None:
     kubectl("create", "serviceaccount", "robot")
     if kubectl.minor < 24:
         pytest.skip("has no create token")
@@ -244,7 +244,7 @@ def test_tokens_of_service_accounts(kubectl: Kubectl) -> None:
     assert "may not specify a duration less than 10 minutes" in refusal
 
 
-def test_secrets_and_typed_creations(kubectl: Kubectl) -> None:
+def test_typed_create_commands_create_objects(kubectl: Kubectl) -> None:
     kubectl("create", "secret", "generic", "s", "--from-literal=password=tea")
     assert kubectl.json("get", "secret", "s")["data"] == {"password": "dGVh"}
     assert table(kubectl("get", "secret", "s"))[1][1:3] == ["Opaque", "1"]

@@ -99,7 +99,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield Cluster(server, client)
 
 
-async def test_missing_definitions_are_named_waited_for_and_picked_up(cluster: Cluster) -> None:
+async def test_missing_crds_are_reported_and_watched_after_creation(cluster: Cluster) -> None:
     needed = await cluster.without("gateways", "gatewayclasses")
     [optional] = await cluster.without("tcproutes")
     replica = Replica(cluster.server)
@@ -127,7 +127,7 @@ async def test_missing_definitions_are_named_waited_for_and_picked_up(cluster: C
         await replica.stop()
 
 
-async def test_another_version_of_gateway_api_shows_in_the_class(cluster: Cluster) -> None:
+async def test_unsupported_gateway_api_version_is_reported_in_the_class(cluster: Cluster) -> None:
     replica = Replica(cluster.server)
     name = "gatehouse-nginx"
 

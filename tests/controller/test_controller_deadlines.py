@@ -36,7 +36,7 @@ def inputs() -> Inputs:
     return Inputs()
 
 
-def test_deadlines_report_passed_ones_when_added_and_when_time_passes(inputs: Inputs) -> None:
+def test_deadlines_report_expiry_when_added_and_when_time_passes(inputs: Inputs) -> None:
     named: Table[Key, tuple[int, ...]] = Table({CLUSTER: (900, 1000, 1010)})
     assert inputs.moments.update(named)
     assert inputs.known(900, 1000, 1010) == [True, True, False]

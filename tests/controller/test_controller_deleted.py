@@ -159,7 +159,7 @@ async def _delete(client: kube.Client, kind: str, name: str, uid: str, propagati
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
 @pytest.mark.parametrize("resource", KINDS, ids=lambda resource: resource.kind)
-async def test_a_deleted_object_is_created_again(
+async def test_deleted_object_is_recreated(
     client: kube.Client, resource: Resource, propagation: str
 ) -> None:
     gateway = GATEWAY_OF[resource]
@@ -199,7 +199,7 @@ async def test_started_controller_recreates_objects_deleted_while_stopped(
         assert not set(after.values()) & set(owned.values())
 
 
-async def test_an_object_that_loses_its_owner_and_goes_is_created_again(
+async def test_orphaned_and_deleted_object_is_recreated(
     client: kube.Client,
 ) -> None:
     """Each state of a deleted object that the controller has seen says whose it was."""

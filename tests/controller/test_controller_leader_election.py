@@ -25,7 +25,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
         yield found
 
 
-async def test_the_next_one_takes_over_when_the_leader_ends(server: Server) -> None:
+async def test_standby_becomes_leader_when_the_leader_stops(server: Server) -> None:
     first = Replica(server, lease=LEASE)
     await first.until_ready()
     await _until_leading(first)
@@ -45,7 +45,7 @@ async def _until_leading(replica: Replica) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_one_that_lost_the_lease_ends(server: Server) -> None:
+async def test_controller_exits_when_the_lease_is_lost(server: Server) -> None:
     replica = Replica(server, lease=LEASE)
     await replica.until_ready()
     await _until_leading(replica)

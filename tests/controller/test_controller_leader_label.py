@@ -38,13 +38,13 @@ OWN, OTHER, THIRD = ("ns", "own"), ("ns", "other"), ("ns", "third")
         (False, [OWN, OTHER], {OWN: False}),
     ],
 )
-def test_only_the_leader_is_labelled(
+def test_label_changes_label_only_the_leader(
     leading: bool, labelled: list[tuple[str, str]], expected: dict[tuple[str, str], bool]
 ) -> None:
     assert label_changes(OWN, leading, labelled) == expected
 
 
-def test_a_leader_adds_its_own_label_first() -> None:
+def test_label_changes_add_own_label_first() -> None:
     assert list(label_changes(OWN, True, [OTHER])) == [OWN, OTHER]
 
 
@@ -116,7 +116,7 @@ def agent_port_is_free(replica: Replica) -> bool:
     return is_free("127.0.0.1", replica.agents)
 
 
-async def test_both_replicas_are_ready_and_the_label_follows_the_leader(estate: Estate) -> None:
+async def test_both_replicas_are_ready_and_only_the_leader_has_the_label(estate: Estate) -> None:
     for name in ("a", "b"):
         await estate.pod(name)
     first = estate.replica("a")
@@ -136,7 +136,7 @@ async def test_both_replicas_are_ready_and_the_label_follows_the_leader(estate: 
     assert not agent_port_is_free(second)
 
 
-async def test_a_leader_takes_the_label_from_pods_that_cannot(estate: Estate) -> None:
+async def test_leader_removes_label_from_other_pods(estate: Estate) -> None:
     """The Pod of a lost node keeps its label until another controller removes it."""
     await estate.pod("lost", labelled=True)
     await estate.pod("a")
@@ -155,7 +155,7 @@ async def test_leader_restores_its_label_after_foreign_change(estate: Estate) ->
     await until(estate.labelled, {"a"})
 
 
-async def test_a_restarted_container_is_not_ready_before_its_label_is_gone(
+async def test_restarted_container_is_not_ready_until_its_label_is_removed(
     estate: Estate,
 ) -> None:
     """The container that led was killed: its Pod stays, and so does the label."""
@@ -187,7 +187,7 @@ async def another_leads(estate: Estate) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
-async def test_without_leave_to_list_pods_it_says_so(estate: Estate) -> None:
+async def test_controller_reports_missing_permission_to_list_pods(estate: Estate) -> None:
     await estate.pod("a")
     role = await estate.client.get(ROLES, "system:gatehouse:controller")
     cut = [r for r in role["rules"] if "pods" not in r["resources"]]
@@ -197,7 +197,7 @@ async def test_without_leave_to_list_pods_it_says_so(estate: Estate) -> None:
     assert said.startswith("waiting for Pod (forbidden: ")
 
 
-async def test_one_that_lost_the_lease_serves_no_agents_and_loses_the_label(
+async def test_former_leader_stops_serving_agents_and_loses_its_label(
     estate: Estate,
 ) -> None:
     for name in ("a", "b"):
@@ -215,7 +215,7 @@ async def test_one_that_lost_the_lease_serves_no_agents_and_loses_the_label(
     await until(estate.labelled, {"b"}, 40)
 
 
-async def test_outside_of_a_pod_nothing_is_labelled(estate: Estate) -> None:
+async def test_labels_are_unchanged_outside_of_a_pod(estate: Estate) -> None:
     await estate.pod("a", labelled=True)
     first, second = estate.replica(""), estate.replica("")
     await first.until_ready()
@@ -228,7 +228,7 @@ async def test_outside_of_a_pod_nothing_is_labelled(estate: Estate) -> None:
     assert await estate.labelled() == {"a"}
 
 
-async def test_a_suspended_leader_knows_that_it_is_late(estate: Estate) -> None:
+async def test_suspended_leader_is_not_renewed_after_its_deadline(estate: Estate) -> None:
     """Before the elector runs again, nothing may be written as a leader."""
     clock = [0.0]
     elector = Elector(

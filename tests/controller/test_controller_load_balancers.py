@@ -32,7 +32,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return kinds
 
 
-async def test_nothing_is_read_and_no_node_watched_until_a_load_balancer_is_asked_for(
+async def test_services_and_nodes_are_ignored_until_a_load_balancer_exists(
     tmp_path: Any, decoded: list[str]
 ) -> None:
     server = Server(State(tmp_path / "state"))
@@ -74,7 +74,7 @@ async def until_seen(informer: Informer, name: tuple[str, str]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_cluster_without_the_definition_works(tmp_path: Any) -> None:
+async def test_nlk_config_works_without_the_load_balancer_crd(tmp_path: Any) -> None:
     server = Server(State(tmp_path / "state"))
     async with server.running(), server.client() as client, asyncio.TaskGroup() as group:
         definitions = resources.Resource(

@@ -186,7 +186,7 @@ async def story() -> AsyncIterator[Story]:
         await task
 
 
-async def test_nothing_is_published_before_an_instance_says_which_nginx_it_has(
+async def test_nothing_is_published_before_an_instance_reports_its_nginx(
     story: Story,
 ) -> None:
     story.apply(BASE)
@@ -202,7 +202,7 @@ async def test_nothing_is_published_before_an_instance_says_which_nginx_it_has(
     await story.until(lambda: story.fleet.bundles)
 
 
-async def test_a_routes_status_waits_for_traffic_and_programmed_does_not_blink(
+async def test_route_status_is_deferred_and_programmed_stays_true(
     story: Story,
 ) -> None:
     story.fleet.say()
@@ -245,7 +245,7 @@ async def test_expired_certificate_sets_condition_without_object_change(
     await story.until(lambda: reasons().get("CertificateValid") == "Expired")
 
 
-async def test_first_change_after_idle_compiles_at_once_and_next_ones_are_debounced(
+async def test_first_change_after_idle_compiles_at_once_and_later_changes_debounce(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.fleet.say()
@@ -266,7 +266,7 @@ async def test_first_change_after_idle_compiles_at_once_and_next_ones_are_deboun
     assert story.loop.passes == passes
 
 
-async def test_unsupported_part_is_reported_by_the_pass_that_publishes_it(story: Story) -> None:
+async def test_unsupported_value_is_reported_by_the_publishing_pass(story: Story) -> None:
     story.fleet.say()
     story.apply(BASE)
     await story.until(lambda: story.fleet.bundles)
@@ -287,7 +287,7 @@ async def test_unsupported_part_is_reported_by_the_pass_that_publishes_it(story:
     assert story.loop.passes == passes + 1
 
 
-async def test_rejected_part_is_left_out_and_reported_on_its_object(
+async def test_rejected_rule_is_left_out_and_reported_on_its_route(
     story: Story,
 ) -> None:
     story.fleet.say()
@@ -331,7 +331,7 @@ async def test_rejected_part_is_left_out_and_reported_on_its_object(
     await story.until(lambda: "left out" not in programmed())
 
 
-async def test_a_gateways_change_is_programmed_when_it_is_confirmed(story: Story) -> None:
+async def test_gateway_change_is_programmed_when_confirmed(story: Story) -> None:
     story.fleet.say()
     story.apply(BASE)
     await story.until(lambda: story.fleet.bundles)
@@ -362,7 +362,7 @@ async def test_a_gateways_change_is_programmed_when_it_is_confirmed(story: Story
     await story.until(lambda: said[-1] == (2, "True"))
 
 
-async def test_a_routes_status_does_not_wait_for_what_comes_after_it(story: Story) -> None:
+async def test_route_status_is_written_when_its_version_is_confirmed(story: Story) -> None:
     story.fleet.say()
     story.apply(BASE)
     await story.until(lambda: story.fleet.bundles)
@@ -386,7 +386,7 @@ async def test_a_routes_status_does_not_wait_for_what_comes_after_it(story: Stor
     await story.until(lambda: generation() == 2)
 
 
-async def test_reports_wait_for_each_other_and_a_change_waits_for_none_of_them(
+async def test_reports_are_debounced_and_do_not_delay_changes(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.fleet.say()
@@ -419,7 +419,7 @@ async def test_reports_wait_for_each_other_and_a_change_waits_for_none_of_them(
     assert asked > before
 
 
-async def test_a_refusal_shows_in_the_gateway_and_goes_when_mended(story: Story) -> None:
+async def test_rejection_is_reported_on_the_gateway_until_corrected(story: Story) -> None:
     story.fleet.say()
     story.apply(BASE + "---" + ROUTE)
     await story.until(lambda: story.fleet.bundles)
@@ -432,7 +432,7 @@ async def test_a_refusal_shows_in_the_gateway_and_goes_when_mended(story: Story)
     await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
 
 
-async def test_parameters_that_change_are_provisioned_without_a_change_of_ports(
+async def test_changed_parameters_are_provisioned_when_ports_are_unchanged(
     story: Story,
 ) -> None:
     reference = "{group: gateway.nginx.org, kind: NginxProxy, name: p}"
@@ -449,7 +449,7 @@ async def test_parameters_that_change_are_provisioned_without_a_change_of_ports(
         )
 
 
-async def test_trouble_with_provisioning_shows_in_the_gateway(story: Story) -> None:
+async def test_provisioning_error_is_reported_on_the_gateway(story: Story) -> None:
     story.apply(BASE)
     await story.until(lambda: story.provisioned)
     story.loop.on_provisioned(("ns", "gw"), ProvisioningError("Deployment ns/gw: forbidden"))
@@ -458,7 +458,7 @@ async def test_trouble_with_provisioning_shows_in_the_gateway(story: Story) -> N
     )
 
 
-async def test_our_own_status_write_causes_no_pass(story: Story) -> None:
+async def test_status_update_causes_no_compile_pass(story: Story) -> None:
     story.fleet.say()
     story.apply(BASE)
     await story.until(lambda: story.fleet.bundles)
@@ -473,7 +473,7 @@ async def test_our_own_status_write_causes_no_pass(story: Story) -> None:
     assert story.loop.passes == passes
 
 
-async def test_a_gateway_that_goes_is_withdrawn_and_its_status_forgotten(story: Story) -> None:
+async def test_deleted_gateway_is_withdrawn_and_its_status_dropped(story: Story) -> None:
     story.fleet.say()
     story.apply(BASE)
     await story.until(lambda: story.fleet.bundles)

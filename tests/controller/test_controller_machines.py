@@ -138,9 +138,7 @@ async def test_machine_report_stays_valid_for_grace_period_after_disconnect(
 
 
 @pytest.mark.process
-async def test_figures_of_every_machine_are_measured_from_outside(
-    plane: Plane, place: Path
-) -> None:
+async def test_metrics_of_every_machine_are_exported(plane: Plane, place: Path) -> None:
     wanted = asked("lb-1", "lb-2")
     plane.fleet.set_desired([wanted])
     machine = Machine(place, "lb-1", plane.port)

@@ -51,7 +51,9 @@ def same_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [NGINX, ENVOY])
-async def test_a_change_of_one_gateway_costs_the_same_among_many(kind: str, tmp_path: Path) -> None:
+async def test_cost_of_gateway_change_is_independent_of_gateway_count(
+    kind: str, tmp_path: Path
+) -> None:
     for each in (FEW, MANY):
         (tmp_path / str(each)).mkdir()
     few, many = [await costs(kind, each, tmp_path / str(each)) for each in (FEW, MANY)]
@@ -134,7 +136,7 @@ def made_for(estate: Estate, name: str) -> set[str]:
     }
 
 
-async def test_objects_of_deleted_gateway_are_pruned_even_when_seen_late(
+async def test_late_objects_of_deleted_gateway_are_pruned(
     tmp_path: Path,
 ) -> None:
     estate = Estate(Authority(tmp_path))
@@ -151,7 +153,7 @@ async def test_objects_of_deleted_gateway_are_pruned_even_when_seen_late(
         assert store.listed == 0
 
 
-async def test_owned_objects_stay_without_class_and_are_pruned_when_class_changes_controller(
+async def test_owned_objects_stay_without_class_and_are_pruned_on_class_change(
     tmp_path: Path,
 ) -> None:
     estate = Estate(Authority(tmp_path))

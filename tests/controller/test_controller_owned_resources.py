@@ -96,7 +96,9 @@ async def most(client: kube.Client, name: str, where: str = "spec") -> int | Non
     return (items[0].get("maxRequestsInflight") or {}).get("max")
 
 
-async def test_they_are_made_follow_and_go(client: kube.Client, keeping: OwnedResources) -> None:
+async def test_owned_objects_are_created_updated_and_deleted(
+    client: kube.Client, keeping: OwnedResources
+) -> None:
     owner = await client.get(resources.UPSTREAM_CLUSTERS, A)
 
     async def is_told(whole: int, given: int, share: int) -> bool:
@@ -123,23 +125,25 @@ async def test_foreign_changes_and_deletions_are_reverted(
     client: kube.Client, keeping: OwnedResources
 ) -> None:
     keeping.follow(found(10, "p"))
-    await until(lambda: _says(client, STATE, "status", 5))
+    await until(lambda: _has_maximum(client, STATE, "status", 5))
     raw = await client.get(LIMITS, STATE)
     raw["status"]["limitItemStatuses"][0]["maxRequestsInflight"]["max"] = 99
     await client.update_status(LIMITS, raw)
-    await until(lambda: _says(client, STATE, "status", 5))
+    await until(lambda: _has_maximum(client, STATE, "status", 5))
     limits = {"limitItemConfigurations": [{"name": "s", "maxRequestsInflight": {"max": 77}}]}
     await client.patch(LIMITS, INSTANCE, {"spec": limits})
-    await until(lambda: _says(client, INSTANCE, "spec", 5))
+    await until(lambda: _has_maximum(client, INSTANCE, "spec", 5))
     await client.delete(LIMITS, INSTANCE)
-    await until(lambda: _says(client, INSTANCE, "spec", 5))
+    await until(lambda: _has_maximum(client, INSTANCE, "spec", 5))
 
 
-async def _says(client: kube.Client, name: str, where: str, number: int) -> bool:
+async def _has_maximum(client: kube.Client, name: str, where: str, number: int) -> bool:
     return await most(client, name, where) == number
 
 
-async def test_they_go_with_their_cluster(client: kube.Client, keeping: OwnedResources) -> None:
+async def test_owned_objects_are_deleted_with_their_cluster(
+    client: kube.Client, keeping: OwnedResources
+) -> None:
     keeping.follow(found(10, "p"))
     await until(lambda: _are(client, {STATE, INSTANCE}))
     await client.delete(resources.UPSTREAM_CLUSTERS, A)

@@ -204,7 +204,7 @@ async def test_forbidden_kind_is_reported_for_its_gateway_only(
         await cluster.client.get(DISRUPTION_BUDGETS, "guarded-gatehouse-nginx", "default")
 
 
-async def test_a_network_policy_is_made_as_soon_as_it_may_be_and_goes_with_its_gateway(
+async def test_network_policy_is_created_when_permitted_and_deleted_with_gateway(
     cluster: Cluster,
 ) -> None:
     role = await cluster.client.get(ROLES, "system:gatehouse:controller")
@@ -350,7 +350,7 @@ async def test_quota_that_blocks_pods_is_reported(cluster: Cluster) -> None:
 
 
 @pytest.mark.long
-async def test_a_controller_that_restarts_writes_nothing(cluster: Cluster) -> None:
+async def test_restarted_controller_writes_nothing(cluster: Cluster) -> None:
     await cluster.parameters(
         "all",
         deployment={
@@ -372,7 +372,7 @@ async def test_a_controller_that_restarts_writes_nothing(cluster: Cluster) -> No
 
 
 @pytest.mark.long
-async def test_a_controller_that_states_something_else_updates_each_object_once(
+async def test_changed_controller_options_update_each_object_once(
     cluster: Cluster,
 ) -> None:
     names = ("a", "b", "c")
@@ -394,7 +394,7 @@ async def test_a_controller_that_states_something_else_updates_each_object_once(
             assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "new:2"
 
 
-async def test_another_writer_of_the_same_objects_keeps_nothing_from_being_changed(
+async def test_changes_apply_while_another_client_updates_the_objects(
     cluster: Cluster,
 ) -> None:
     async with running(cluster):

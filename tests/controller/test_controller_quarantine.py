@@ -123,7 +123,7 @@ def test_only_bad_routes_are_left_out(
     )
 
 
-def test_good_routes_are_served_while_the_cause_is_searched() -> None:
+def test_valid_routes_are_served_during_the_search() -> None:
     """A change of a good route is held back at most: its confirmed version stays."""
     seen: list[frozenset[tuple[str, str]]] = []
 
@@ -143,7 +143,7 @@ def test_good_routes_are_served_while_the_cause_is_searched() -> None:
         }
 
 
-def test_routes_that_fail_only_together_lose_one() -> None:
+def test_one_of_two_conflicting_routes_is_left_out() -> None:
     def rejects(found: frozenset[tuple[str, str]]) -> str:
         return "conflict" if {("r1", "served"), ("r2", "served")} <= found else ""
 
@@ -154,7 +154,7 @@ def test_routes_that_fail_only_together_lose_one() -> None:
     assert names(world) < {"r1", "r2"}
 
 
-def test_one_bad_route_among_thousands_takes_few_versions() -> None:
+def test_bad_route_among_thousands_is_found_with_few_versions() -> None:
     world = World(rejecting("r1234"))
     world.routes = {number: route(number) for number in range(2000)}
     assert world.settle() == ""
@@ -190,7 +190,7 @@ def test_failing_route_that_is_rejected_too_is_not_matched() -> None:
 
 
 @pytest.mark.parametrize("failing", [False, True])
-def test_changed_route_is_tried_again(failing: bool) -> None:
+def test_changed_route_is_retried(failing: bool) -> None:
     world = World(rejecting("r1", failing=failing))
     world.routes = {number: route(number) for number in range(3)}
     world.settle()
@@ -215,7 +215,7 @@ def test_deleted_route_is_released() -> None:
     assert names(world) == set()
 
 
-def test_rejection_that_no_object_explains_leaves_nothing_out() -> None:
+def test_unexplained_rejection_leaves_no_object_out() -> None:
     world = World(lambda _: "no space left on device")
     world.routes = {number: route(number) for number in range(5)}
     assert world.settle() == "no space left on device"
@@ -264,7 +264,7 @@ def test_rejected_certificate_is_left_out_until_nothing_uses_its_content() -> No
     assert quarantine.inputs == {}
 
 
-def test_port_is_left_out_until_it_is_tried_again() -> None:
+def test_rejected_port_is_left_out_until_retried() -> None:
     taken = True
 
     def rejects(_: object) -> str:

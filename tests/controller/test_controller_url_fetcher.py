@@ -15,7 +15,7 @@ from gatehouse.controller.url_fetcher import MAX_BYTES, Fetcher
 from gatehouse.runtime.backoff import BackoffPolicy
 
 
-class Told:
+class ResultRecorder:
     """Results reported by a fetcher, with a way to wait for them."""
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ async def server(tmp_path: Path) -> AsyncIterator[KeyServer]:
 
 
 @pytest.fixture
-async def told() -> Told:
-    return Told()
+async def told() -> ResultRecorder:
+    return ResultRecorder()
 
 
 @pytest.fixture
-async def fetcher(told: Told, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fetcher]:
+async def fetcher(told: ResultRecorder, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fetcher]:
     monkeypatch.setattr(url_fetcher, "RETRIES", BackoffPolicy(first=0.01, maximum=60.0))
     found = Fetcher(told)
     yield found
@@ -60,7 +60,7 @@ async def asked(server: KeyServer, more: int) -> None:
 
 
 async def test_fetcher_reports_document_again_only_when_it_changed(
-    server: KeyServer, fetcher: Fetcher, told: Told
+    server: KeyServer, fetcher: Fetcher, told: ResultRecorder
 ) -> None:
     server.serve(b"first")
     fetcher.set_desired([Fetch(server.url, server.authority, every=0.05)])
@@ -73,7 +73,7 @@ async def test_fetcher_reports_document_again_only_when_it_changed(
 
 
 async def test_fetched_document_stays_while_server_is_unavailable(
-    server: KeyServer, fetcher: Fetcher, told: Told
+    server: KeyServer, fetcher: Fetcher, told: ResultRecorder
 ) -> None:
     server.serve(b"first")
     fetcher.set_desired([Fetch(server.url, server.authority, every=0.02)])
@@ -88,7 +88,7 @@ async def test_fetched_document_stays_while_server_is_unavailable(
 
 @pytest.mark.parametrize("status", [302, 404, 500])
 async def test_failed_fetch_is_reported_and_retried(
-    status: int, server: KeyServer, fetcher: Fetcher, told: Told
+    status: int, server: KeyServer, fetcher: Fetcher, told: ResultRecorder
 ) -> None:
     server.status = status
     fetcher.set_desired([Fetch(server.url, server.authority)])
@@ -98,8 +98,8 @@ async def test_failed_fetch_is_reported_and_retried(
     assert await told.next() == Fetched(server.body)
 
 
-async def test_an_answer_without_end_is_not_taken(
-    server: KeyServer, fetcher: Fetcher, told: Told
+async def test_oversized_response_is_rejected(
+    server: KeyServer, fetcher: Fetcher, told: ResultRecorder
 ) -> None:
     server.body = b"x" * (MAX_BYTES + 1)
     fetcher.set_desired([Fetch(server.url, server.authority)])
@@ -107,7 +107,7 @@ async def test_an_answer_without_end_is_not_taken(
 
 
 async def test_fetcher_rejects_server_with_untrusted_certificate(
-    server: KeyServer, fetcher: Fetcher, told: Told
+    server: KeyServer, fetcher: Fetcher, told: ResultRecorder
 ) -> None:
     server.serve(b"first")
     fetcher.set_desired([Fetch(server.url)])
@@ -118,7 +118,7 @@ async def test_fetcher_rejects_server_with_untrusted_certificate(
 
 
 async def test_fetcher_drops_urls_that_are_no_longer_desired(
-    server: KeyServer, fetcher: Fetcher, told: Told
+    server: KeyServer, fetcher: Fetcher, told: ResultRecorder
 ) -> None:
     server.serve(b"first")
     often, seldom = (Fetch(server.url, server.authority, every) for every in (0.05, 60.0))

@@ -11,7 +11,7 @@ from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
 from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
 
 
-def test_digest_is_base64_of_sha256_as_nginx_agent_writes_it() -> None:
+def test_digest_is_base64_of_sha256_like_nginx_agent() -> None:
     assert base64_sha256(b"") == "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
 
 
@@ -22,7 +22,7 @@ def test_version_depends_on_paths_and_contents_only() -> None:
     assert FileSet([one]).version != FileSet([File.make("a", "2")]).version
 
 
-def test_key_material_is_shown_and_serialised_nowhere() -> None:
+def test_key_material_is_neither_shown_nor_serialized() -> None:
     key = SecretBytes(b"top secret")
     assert "top" not in repr(key) + str(key)
     assert key == SecretBytes(b"top secret")
@@ -48,7 +48,7 @@ def test_key_material_is_shown_and_serialised_nowhere() -> None:
         ((InstanceReport("p", desired="v1", confirmed="v0", error="old"),), False, ""),
     ],
 )
-def test_programmed_means_that_every_instance_confirmed(
+def test_programmed_requires_confirmation_by_every_instance(
     instances: tuple[InstanceReport, ...], programmed: bool, error: str
 ) -> None:
     report = DataPlaneReport("ns/gw", desired="v2", instances=instances)

@@ -31,7 +31,7 @@ def _nginx(_: Request, expected: Expected, __: Seen) -> Expected:
 
 
 def _envoy(request: Request, expected: Expected, seen: Seen) -> Expected | None:
-    if expected.status == 400 or _unsaid(request, expected):
+    if expected.status == 400 or _is_unspecified(request, expected):
         return None
     if request.header("content-type") == "application/grpc" and expected.status != 200:
         # CHOICE: a gRPC call that is not forwarded fails as calls do, which has the status 200.
@@ -47,7 +47,7 @@ def _envoy(request: Request, expected: Expected, seen: Seen) -> Expected | None:
     return expected
 
 
-def _unsaid(request: Request, expected: Expected) -> bool:
+def _is_unspecified(request: Request, expected: Expected) -> bool:
     """Return whether Envoy is free to choose the response."""
     names = [name.lower() for name, _ in request.headers]
     path, _, query = request.target.partition("?")

@@ -64,7 +64,7 @@ def route_set(rng: random.Random, number: int) -> list[Object]:
         names = sorted(set(rng.choices(hosts, k=rng.randint(1, 2))))
         rules = [_rule(rng) for _ in range(rng.randint(1, 3))]
         if rng.random() < 0.15:
-            rules.append(_alike(rng))
+            rules.append(_similar_matches(rng))
         result.append(_route(rng, number, index, "HTTPRoute", names, rules))
     if not is_tls(number) and rng.random() < 0.3:
         for index in range(rng.randint(1, 3)):
@@ -87,7 +87,7 @@ def _route(
     return {"kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _alike(rng: random.Random) -> Object:
+def _similar_matches(rng: random.Random) -> Object:
     """Return a rule of many matches on one path that differ in one value."""
     where, name = rng.choice((("headers", "x-a"), ("headers", "X-Team"), ("queryParams", "q")))
     path = {"type": "PathPrefix", "value": rng.choice(("/", "/a"))}

@@ -102,7 +102,7 @@ def hostname(value: str) -> dict[str, str]:
     return {"type": "Hostname", "hostname": value}
 
 
-async def test_names_and_authorities_of_backends_are_followed(
+async def test_backend_name_and_ca_changes_are_applied(
     installation: Installation,
     client: kube.Client,
     backends: None,
@@ -139,7 +139,7 @@ async def _answers(where: str, status: int) -> bool:
     return (await get(where, "/s"))[0] == status
 
 
-async def test_nothing_is_left_of_a_data_plane_that_is_removed(
+async def test_deleted_gateway_leaves_no_process_or_volume(
     installation: Installation,
     client: kube.Client,
     backends: None,

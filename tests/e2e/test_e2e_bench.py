@@ -40,7 +40,7 @@ def rows_of(said: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
-def test_route_propagation_runs_and_no_answer_is_wrong(tmp_path: Path) -> None:
+def test_route_propagation_benchmark_reports_no_wrong_response(tmp_path: Path) -> None:
     measured(
         "route_propagation", "--routes", "5", "--samples", "3", *pool(), "--out", str(tmp_path)
     )
@@ -50,7 +50,7 @@ def test_route_propagation_runs_and_no_answer_is_wrong(tmp_path: Path) -> None:
     assert (tmp_path / "route_propagation.png").stat().st_size > 1000
 
 
-def test_load_balancers_are_measured_and_a_change_costs_a_request_for_each_server() -> None:
+def test_load_balancer_benchmark_counts_one_request_for_each_server() -> None:
     small = ("--hosts", "3", "--upstreams", "5", "--nodes", "4", "--samples", "1", "--churn", "2")
     rows = rows_of(measured("load_balancers", *small, *pool()))
     calls = {row["what"]: row["calls"] for row in rows}
@@ -59,7 +59,7 @@ def test_load_balancers_are_measured_and_a_change_costs_a_request_for_each_serve
     assert [row["failed"] for row in rows] == [0, 0, 0, 0]
 
 
-def test_machines_are_measured_and_fetch_only_what_a_node_changed() -> None:
+def test_machine_benchmark_counts_only_changed_endpoint_files() -> None:
     small = ("--machines", "3", "--upstreams", "5", "--nodes", "4", "--samples", "1")
     rows = rows_of(measured("load_balancer_machines", *small, *pool()))
     assert [row["what"] for row in rows] == ["first", "join", "leave"]
@@ -69,7 +69,7 @@ def test_machines_are_measured_and_fetch_only_what_a_node_changed() -> None:
     assert rows[0]["errors"] == rows[1]["errors"] == rows[2]["errors"]
 
 
-def test_routes_are_measured_and_each_status_is_written_once() -> None:
+def test_route_benchmark_counts_one_status_write_for_each_route() -> None:
     said = measured(
         "routes", "--routes", "20", "--changes", "3", "--rate", "5", "--seconds", "2", *pool()
     )
@@ -79,7 +79,7 @@ def test_routes_are_measured_and_each_status_is_written_once() -> None:
     assert "httproutes" not in detach
 
 
-def test_an_agent_is_measured_and_takes_less_than_60_mb() -> None:
+def test_agent_benchmark_reports_less_than_60_mb() -> None:
     said = measured("agent_start", "--starts", "2", "--applies", "10", "--rest", "1")
     document = json.loads(said[said.index("{\n") :])
     assert 20 < document["rss_mb_at_rest"] < 60
@@ -87,7 +87,7 @@ def test_an_agent_is_measured_and_takes_less_than_60_mb() -> None:
     assert document["start_s_p50"] > 0
 
 
-def test_agents_are_measured_and_a_new_control_plane_sends_nothing_again() -> None:
+def test_agent_benchmark_counts_no_transfers_on_reconnect() -> None:
     small = ("--agents", "20", "--instances", "8", "--gateways", "3", "--routes", "3")
     said = measured("agents", *small, "--changes", "1", "--processes", "2")
     _, _, connect, broadcast, reconnect = said.splitlines()
@@ -97,7 +97,7 @@ def test_agents_are_measured_and_a_new_control_plane_sends_nothing_again() -> No
     assert "bundles: 0, files: 0," in reconnect
 
 
-def test_a_change_on_a_large_configuration_costs_what_changed() -> None:
+def test_large_configuration_benchmark_counts_bytes_of_the_change_only() -> None:
     said = measured("large_bundle", "--routes", "500", "--seconds", "3", *pool(), seconds=150)
     first = re.search(r"fetched at first \| files: (\d+), bytes: (\d+)", said)
     change = re.search(r"fetched of it \| bytes: (\d+)", said)
@@ -107,7 +107,7 @@ def test_a_change_on_a_large_configuration_costs_what_changed() -> None:
     assert int(change[1]) < int(first[2]) / 100
 
 
-def test_an_estate_is_measured_by_class_and_every_change_is_seen() -> None:
+def test_route_scale_benchmark_sees_every_change_of_each_class() -> None:
     said = measured(
         "route_scale", "--namespaces", "2", "--routes", "10", "--seconds", "3", *pool(), seconds=200
     )
@@ -117,19 +117,19 @@ def test_an_estate_is_measured_by_class_and_every_change_is_seen() -> None:
     assert all(int(each.replace(",", "")) > 100 for each in match.groups())
 
 
-def test_changes_on_their_way_into_an_envoy_are_measured() -> None:
+def test_discovery_benchmark_measures_changes_served_by_envoy() -> None:
     said = measured("discovery", "--clusters", "8", "--samples", "2")
     for what in ("endpoints", "virtual host", "cluster, virtual host"):
         assert re.search(rf"^  {what} +served +[\d.]+ ms", said, re.M)
 
 
-def test_questions_to_the_reviewer_are_measured() -> None:
+def test_review_benchmark_counts_reviews_with_and_without_cache() -> None:
     said = measured("reviews", "--tokens", "100", "--width", "8")
     assert re.search(r"^tokens, asked about .* reviews +100 ", said, re.M)
     assert re.search(r"^tokens, from memory .* reviews +0 ", said, re.M)
 
 
-def test_hosted_kube_apiservers_are_measured() -> None:
+def test_hosted_kube_apiserver_benchmark_runs() -> None:
     said = measured("hosted", "--names", "5", "--rounds", "1", "--only", "Envoy by Gatehouse")
     row = said.splitlines()[-1]
     assert row.startswith("| Envoy by Gatehouse | 5 |")
@@ -139,7 +139,7 @@ def test_hosted_kube_apiservers_are_measured() -> None:
     assert 500 < int(match[1]) < 2000
 
 
-def test_provisioning_is_measured_and_a_change_costs_the_same_among_few_and_many() -> None:
+def test_provisioning_benchmark_counts_requests_independent_of_gateway_count() -> None:
     rows = rows_of(measured("provisioning", "--gateways", "2,12", "--samples", "2"))
     listener = [row["requests"] for row in rows if row["what"] == "listener"]
     # Our own patch; the Service, and the Gateway's status.

@@ -23,7 +23,7 @@ from gatehouse.kube import client as kube
 pytestmark = pytest.mark.process
 
 
-async def test_a_second_up_on_the_same_directory_is_refused_in_one_line(
+async def test_second_up_on_the_same_state_directory_fails_with_one_line(
     installation: Installation, client: kube.Client
 ) -> None:
     command = (sys.executable, "-m", "gatehouse", "up", "--state-dir", str(installation.state))
@@ -37,7 +37,7 @@ async def test_a_second_up_on_the_same_directory_is_refused_in_one_line(
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
-async def test_kubectl_takes_it_for_real(
+async def test_kubectl_manages_objects_of_the_installation(
     installation: Installation, client: kube.Client, backends: None, tmp_path: Path
 ) -> None:
     home = {**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(installation.kubeconfig)}
@@ -126,7 +126,7 @@ async def test_kubectl_takes_it_for_real(
     await kubectl("get", "httproute", "app", ok=False)
 
 
-async def test_status_and_config_show_what_is_served(
+async def test_status_and_config_show_the_served_configuration(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())
@@ -150,7 +150,7 @@ async def test_status_and_config_show_what_is_served(
     assert "proxy_pass http://c-default-app-80" in served
 
 
-def test_the_demonstration_ends_well(tmp_path: Path) -> None:
+def test_demo_ends_with_correct_responses(tmp_path: Path) -> None:
     pool = f"127.{random.randint(221, 250)}.{random.randint(0, 255)}.0/24"
     done = subprocess.run(
         (sys.executable, "-m", "gatehouse", "demo", "--once", "--address-pool", pool),
@@ -164,7 +164,7 @@ def test_the_demonstration_ends_well(tmp_path: Path) -> None:
     assert "Every answer was right." in done.stdout
 
 
-def test_a_busy_address_ends_the_start_with_a_reason(tmp_path: Path) -> None:
+def test_up_fails_with_a_reason_when_the_address_is_in_use(tmp_path: Path) -> None:
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()

@@ -41,7 +41,7 @@ def certificate(directory: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def test_an_envoy_shows_its_resources_and_no_key(
+async def test_config_shows_envoy_resources_without_keys(
     installation: Installation, client: kube.Client, tmp_path: Path
 ) -> None:
     manifests = hello("gatehouse-envoy")
@@ -93,7 +93,7 @@ async def test_config_explains_missing_data_plane(
         assert len(done.stderr.splitlines()) == 1
 
 
-async def test_a_state_directory_without_the_data_plane_is_named(
+async def test_config_names_state_directory_without_the_data_plane(
     installation: Installation, client: kube.Client, tmp_path: Path
 ) -> None:
     await apply(client, hello("gatehouse-envoy"))

@@ -69,7 +69,7 @@ async def gone(client: kube.Client, resource: Resource) -> bool:
     return False
 
 
-async def test_a_daemon_set_with_everything_runs_and_gives_its_place_to_a_deployment(
+async def test_daemon_set_with_all_parameters_runs_and_is_replaced_by_deployment(
     installation: Installation, client: kube.Client, backends: None, tmp_path: Path
 ) -> None:
     note = tmp_path / "told"

@@ -28,7 +28,7 @@ from gatehouse.standalone import process_records
 pytestmark = pytest.mark.process
 
 
-async def _a_change_reaches_traffic(client: kube.Client, where: str, path: str) -> None:
+async def _assert_change_is_served(client: kube.Client, where: str, path: str) -> None:
     await client.create(resources.HTTP_ROUTES, route(path.strip("/"), f"{path}/sub"))
     await holds(client, "HTTPRoute", path.strip("/"), "Accepted")
     assert await get(where, f"{path}/sub") == (200, "app")
@@ -36,7 +36,7 @@ async def _a_change_reaches_traffic(client: kube.Client, where: str, path: str) 
 
 
 @pytest.mark.parametrize("part", ["apiserver", "controller", "node"])
-async def test_traffic_goes_on_while_a_part_is_killed(
+async def test_traffic_continues_while_a_process_of_the_installation_is_killed(
     installation: Installation, client: kube.Client, backends: None, part: str
 ) -> None:
     await apply(client, hello())
@@ -52,13 +52,13 @@ async def test_traffic_goes_on_while_a_part_is_killed(
 
         await until(restarted)
         fresh = await installation.client()
-        await _a_change_reaches_traffic(fresh, where, f"/after-{part}")
+        await _assert_change_is_served(fresh, where, f"/after-{part}")
         await fresh.__aexit__(None, None, None)
     assert answers.keys() == {"200"}
     assert (installation.agent(), installation.nginx()) == (agent, nginx)
 
 
-async def test_traffic_goes_on_while_the_agent_is_killed(
+async def test_traffic_continues_while_the_agent_is_killed(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())
@@ -75,12 +75,12 @@ async def test_traffic_goes_on_while_the_agent_is_killed(
             return any(record is not None and record != agent for record in result)
 
         await until(adopted)
-        await _a_change_reaches_traffic(client, where, "/after-agent")
+        await _assert_change_is_served(client, where, "/after-agent")
     assert answers.keys() == {"200"}
     assert installation.nginx() == nginx
 
 
-async def test_a_killed_nginx_master_is_replaced(
+async def test_killed_nginx_master_is_restarted(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())
@@ -94,10 +94,10 @@ async def test_a_killed_nginx_master_is_replaced(
 
     await asyncio.sleep(0.3)
     await until(serving)
-    await _a_change_reaches_traffic(client, where, "/after-nginx")
+    await _assert_change_is_served(client, where, "/after-nginx")
 
 
-async def test_a_killed_supervisor_leaves_traffic_and_the_next_one_takes_over(
+async def test_traffic_survives_a_killed_up_and_the_next_up_adopts_processes(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())
@@ -109,14 +109,14 @@ async def test_a_killed_supervisor_leaves_traffic_and_the_next_one_takes_over(
         installation.process.wait()
         installation.start()
         fresh = await installation.client()
-        await _a_change_reaches_traffic(fresh, where, "/after-up")
+        await _assert_change_is_served(fresh, where, "/after-up")
         await fresh.__aexit__(None, None, None)
     assert answers.keys() == {"200"}
     assert (installation.agent(), installation.nginx()) == (agent, nginx)
 
 
 @pytest.mark.long
-async def test_a_restart_keeps_objects_and_addresses_and_leaves_no_process(
+async def test_restart_keeps_objects_and_addresses_and_stops_all_processes(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())
@@ -138,7 +138,7 @@ async def _reachable(where: str) -> bool:
     return False
 
 
-async def test_a_deleted_pod_is_replaced(
+async def test_deleted_pod_is_replaced(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())

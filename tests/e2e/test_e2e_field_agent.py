@@ -85,7 +85,7 @@ async def world(
             yield World(client, agent, port)
 
 
-async def test_the_first_configuration_and_twenty_changes_are_served(world: World) -> None:
+async def test_first_configuration_and_twenty_changes_are_served(world: World) -> None:
     await holds(world.client, "Gateway", "web", "Programmed")
     for name in (f"r{number}" for number in range(20)):
         await world.add(name)
@@ -118,7 +118,7 @@ async def test_rejected_filter_is_left_out_with_nginx_message(world: World) -> N
     assert (status, "SnippetsFilter default/bad" in message) == ("True", True)
 
 
-async def test_an_agent_that_was_killed_serves_what_changed_meanwhile(world: World) -> None:
+async def test_restarted_agent_serves_changes_made_while_it_was_down(world: World) -> None:
     await holds(world.client, "Gateway", "web", "Programmed")
     await world.agent.kill("agent")
     await world.add("meanwhile")
@@ -127,7 +127,7 @@ async def test_an_agent_that_was_killed_serves_what_changed_meanwhile(world: Wor
     await holds(world.client, "Gateway", "web", "Programmed")
 
 
-async def test_a_gateway_whose_nginx_was_killed_is_not_programmed_until_it_serves_again(
+async def test_gateway_is_not_programmed_while_its_nginx_is_down(
     world: World,
 ) -> None:
     await world.add("before")

@@ -174,7 +174,7 @@ async def test_user_cannot_create_a_data_plane(
     assert not note.exists()
 
 
-async def test_user_cannot_make_a_deployment_a_data_plane_later(
+async def test_user_cannot_turn_an_existing_deployment_into_a_data_plane(
     serving: str, tenant: Tenant, client: kube.Client, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -229,7 +229,7 @@ async def test_user_cannot_change_the_data_plane_of_a_gateway(
     assert not note.exists()
 
 
-async def test_user_may_scale_and_delete_the_data_plane_of_a_gateway(
+async def test_user_can_scale_and_delete_the_data_plane_of_a_gateway(
     serving: str, tenant: Tenant, client: kube.Client
 ) -> None:
     scale = {"spec": {"replicas": 2}}
@@ -250,7 +250,7 @@ async def test_user_may_scale_and_delete_the_data_plane_of_a_gateway(
     await until(made_again, 60)
 
 
-async def test_pod_of_a_user_with_the_name_of_a_data_planes_pod_is_not_run(
+async def test_user_pod_with_the_name_of_a_data_plane_pod_is_not_run(
     serving: str, tenant: Tenant, client: kube.Client, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -280,7 +280,7 @@ async def test_pod_of_a_user_with_the_name_of_a_data_planes_pod_is_not_run(
     assert not note.exists()
 
 
-async def test_replica_sets_and_pods_of_users_are_no_data_planes(
+async def test_replica_sets_and_pods_of_users_are_not_run_as_data_planes(
     serving: str, tenant: Tenant, client: kube.Client, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -306,7 +306,7 @@ async def test_replica_sets_and_pods_of_users_are_no_data_planes(
     assert not note.exists()
 
 
-async def test_node_refuses_what_belongs_to_no_gateway(
+async def test_deployment_without_gateway_owner_is_not_run(
     installation: Installation, serving: str, client: kube.Client, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"
@@ -322,7 +322,7 @@ async def test_node_refuses_what_belongs_to_no_gateway(
     assert not note.exists()
 
 
-async def test_parameters_of_a_gateway_cannot_set_what_runs(
+async def test_parameters_of_a_gateway_cannot_set_commands(
     serving: str, client: kube.Client, tmp_path: Path
 ) -> None:
     note = tmp_path / "note"

@@ -139,7 +139,7 @@ async def address(client: kube.Client) -> str:
     return str(condition["addresses"][0]["value"])
 
 
-async def test_clients_outside_and_inside_reach_their_own_cluster(
+async def test_external_and_internal_clients_reach_their_own_cluster(
     client: kube.Client, authority: Authority, trust: ssl.SSLContext, address: str,
     installation: Installation, tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -201,7 +201,7 @@ async def test_clients_outside_and_inside_reach_their_own_cluster(
         await remove(client, "a")
 
 
-async def test_dnsendpoints_follow_servers(
+async def test_dns_endpoint_lists_hostnames_of_its_server(
     client: kube.Client, authority: Authority, address: str
 ) -> None:
     definitions = resources.Resource(
@@ -278,7 +278,7 @@ async def _change(client: kube.Client, number: int, kept: list[tuple[Server, Ser
 
 
 @pytest.mark.long
-async def test_no_connection_ends_while_names_come_and_go(
+async def test_connections_survive_hostname_additions_and_removals(
     client: kube.Client, authority: Authority, trust: ssl.SSLContext, address: str
 ) -> None:
     """Tests of the back end cover later ends, after Envoy drained the changed filter chains."""

@@ -97,7 +97,7 @@ async def _remove(client: kube.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
-async def test_watches_outlive_all_changes_but_the_end_of_their_own_cluster(
+async def test_watches_survive_all_changes_except_removal_of_their_cluster(
     estate: Estate, clusters: list[Cluster], client: kube.Client, address: str,
     node_proxy: NodeProxy, tmp_path: Path, proxy: str,
 ) -> None:  # fmt: skip
@@ -163,7 +163,7 @@ async def _not(asked: Any) -> bool:
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
-async def test_a_gateway_that_was_away_is_used_again(
+async def test_restarted_or_recreated_gateway_is_reachable_from_the_node(
     estate: Estate, clusters: list[Cluster], client: kube.Client, address: str,
     node_proxy: NodeProxy, installation: Installation, proxy: str,
 ) -> None:  # fmt: skip
@@ -200,7 +200,7 @@ def _command(pid: str) -> str:
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
-async def test_the_gateways_name_is_followed_to_another_address(
+async def test_node_proxy_follows_address_changes_of_the_gateway_hostname(
     estate: Estate, clusters: list[Cluster], client: kube.Client, address: str,
     node_proxy: NodeProxy, proxy: str,
 ) -> None:  # fmt: skip
@@ -234,7 +234,7 @@ async def _always(ask: Any) -> bool:
 
 
 @pytest.mark.skipif(not shutil.which("haproxy"), reason="no haproxy")
-async def test_haproxy_keeps_the_gateways_address_while_no_name_server_answers(
+async def test_haproxy_keeps_the_gateway_address_while_dns_is_unavailable(
     estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
 ) -> None:
     """NGINX does not: it drops the addresses when their time to live is over."""
@@ -267,7 +267,7 @@ listen inside
 
 @pytest.mark.skipif(not shutil.which("haproxy"), reason="no haproxy")
 @pytest.mark.parametrize("proxy", PROXIES)
-async def test_pods_reach_an_ipv6_address_by_an_ipv6_gateway(
+async def test_pods_reach_an_ipv6_address_through_an_ipv6_gateway(
     estate: Estate, clusters: list[Cluster], client: kube.Client, address: str,
     node_proxy: NodeProxy, tmp_path: Path, proxy: str,
 ) -> None:  # fmt: skip

@@ -44,7 +44,7 @@ pytestmark = MARKS
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
-async def test_kubectl_of_a_pod_reaches_its_own_cluster_and_no_other(
+async def test_kubectl_in_a_pod_reaches_its_own_cluster_only(
     estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy, proxy: str
 ) -> None:
     one, two = clusters
@@ -59,7 +59,7 @@ async def test_kubectl_of_a_pod_reaches_its_own_cluster_and_no_other(
     assert "failed" in one.user_seen(estate.pod, f"https://[{ONE[1]}]")
 
 
-async def test_kubectl_outside_chooses_its_cluster_by_name(
+async def test_kubectl_outside_selects_its_cluster_by_hostname(
     estate: Estate, clusters: list[Cluster], client: kube.Client, address: str, tmp_path: Path
 ) -> None:
     one, two = clusters
@@ -80,7 +80,7 @@ async def test_kubectl_outside_chooses_its_cluster_by_name(
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
-async def test_the_name_of_the_master_service_leads_to_the_own_cluster(
+async def test_master_service_hostname_leads_to_the_own_cluster(
     estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy, proxy: str
 ) -> None:
     flags = ["--gateway", f"{address}:{INSIDE}", "--address", ONE[0], "--image", "some"]

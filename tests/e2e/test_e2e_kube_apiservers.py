@@ -63,7 +63,7 @@ async def test_client_certificate_grants_permissions_of_its_role(estate: Estate)
         assert 'User "alice" cannot list resource "configmaps"' in refused
 
 
-async def test_a_service_account_is_known_by_its_token_at_its_own_cluster(estate: Estate) -> None:
+async def test_service_account_token_is_valid_at_its_own_cluster_only(estate: Estate) -> None:
     token = (await run(estate.clusters[A].kubectl(), "create", "token", "bot")).strip()
     bot = estate.kubectl(estate.kubeconfig(A, {"token": token}, "bot"))
     who = json.loads(await run(bot, "auth", "whoami", "-o", "json"))["status"]["userInfo"]
@@ -88,13 +88,13 @@ async def test_request_without_credentials_is_anonymous(estate: Estate) -> None:
     assert 'User "system:anonymous" cannot list resource "configmaps"' in message
 
 
-async def test_a_certificate_of_another_cluster_is_worth_nothing(estate: Estate) -> None:
+async def test_client_certificate_of_another_cluster_is_rejected(estate: Estate) -> None:
     stranger = estate.kubectl(estate.by_certificate(A, "alice", "dev", of=B))
     refused = await run(stranger.fails, "get", "configmaps")
     assert "You must be logged in to the server" in refused
 
 
-async def test_only_who_may_is_taken_for_another(estate: Estate) -> None:
+async def test_impersonation_requires_permission(estate: Estate) -> None:
     helper = estate.kubectl(estate.by_certificate(A, "hannah", "helpdesk"))
     alice = estate.kubectl(estate.by_certificate(A, "alice", "dev"))
     other = ("--as", "alice", "--as-group", "ops")
@@ -109,7 +109,7 @@ async def test_only_who_may_is_taken_for_another(estate: Estate) -> None:
     assert 'User "alice" cannot impersonate resource "users"' in refused
 
 
-async def test_an_address_with_a_name_for_the_handshake_leads_to_the_cluster_of_that_name(
+async def test_tls_server_name_selects_cluster_when_url_has_an_address(
     estate: Estate,
 ) -> None:
     for name in (A, B):
@@ -122,7 +122,7 @@ async def test_an_address_with_a_name_for_the_handshake_leads_to_the_cluster_of_
 
 
 @pytest.mark.parametrize("by_address", [False, True])
-async def test_kr8s_writes_and_watches(estate: Estate, by_address: bool) -> None:
+async def test_kr8s_writes_and_watches_objects(estate: Estate, by_address: bool) -> None:
     path = estate.by_certificate(A, "alice", "dev", by_address=by_address)
     api = await kr8s.asyncio.api(kubeconfig=str(path), namespace="team")
     name = f"kr8s-{by_address}".lower()
@@ -153,7 +153,7 @@ async def _are(seen: list[tuple[str, str]], *wanted: tuple[str, str]) -> bool:
     return seen == [*wanted]
 
 
-async def test_lightkube_writes_watches_and_is_refused(
+async def test_lightkube_writes_and_watches_objects_and_reports_denials(
     estate: Estate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It knows no proxy-url.
@@ -196,7 +196,7 @@ def watched(core: CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple
     return [(each["type"], each["object"].data) for each in events]
 
 
-async def test_the_client_of_python_writes_and_watches(estate: Estate) -> None:
+async def test_official_python_client_writes_and_watches_objects(estate: Estate) -> None:
     core = await run(official, estate.by_certificate(A, "alice", "dev"))
     begun = threading.Event()
     watching = asyncio.create_task(run(watched, core, 4, begun))
@@ -216,7 +216,7 @@ async def test_the_client_of_python_writes_and_watches(estate: Estate) -> None:
     assert json.loads(failure.value.body)["reason"] == "NotFound"
 
 
-async def test_logs_go_on_and_commands_run(estate: Estate, client: kube.Client) -> None:
+async def test_logs_are_followed_and_commands_run(estate: Estate, client: kube.Client) -> None:
     cluster = estate.clusters[A]
     pair = cluster.state.pki.leaf(pki.APISERVER)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -249,7 +249,9 @@ async def test_logs_go_on_and_commands_run(estate: Estate, client: kube.Client) 
     await client.delete(resources.UPSTREAM_CLUSTERS, "pods.kube")
 
 
-async def test_the_status_says_what_is_served(estate: Estate, client: kube.Client) -> None:
+async def test_status_reports_served_hostnames_and_gateways(
+    estate: Estate, client: kube.Client
+) -> None:
     upstream_cluster = await client.get(resources.UPSTREAM_CLUSTERS, A)
     assert upstream_cluster["status"]["hosts"] == [A]
     held = {each["type"]: each["status"] for each in upstream_cluster["status"]["conditions"]}
@@ -258,7 +260,7 @@ async def test_the_status_says_what_is_served(estate: Estate, client: kube.Clien
     assert gateway["gatewayRef"]["name"] == "apis"
 
 
-async def test_explain_tells_what_becomes_of_a_request(
+async def test_explain_names_the_servers_of_a_request(
     estate: Estate, installation: Installation
 ) -> None:
     words = ("--cluster", A, "--as", "alice", "--verb", "list", "--resource", "pods", "-o", "json")

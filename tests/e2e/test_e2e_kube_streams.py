@@ -59,7 +59,7 @@ async def run(command: Any, *arguments: Any, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_commands(pods: Pods, protocol: str) -> None:
+async def test_exec_runs_commands(pods: Pods, protocol: str) -> None:
     spoken = dict.fromkeys(SWITCHES, PROTOCOLS[protocol])
     text = "".join(random.choices("abcdefgh \n", k=3_000_000))
     heard = await run(pods.alice, "exec", "-i", "p", "--", "tr", stdin=text, **spoken)
@@ -72,7 +72,7 @@ async def test_commands(pods: Pods, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_forwarded_ports(pods: Pods, protocol: str) -> None:
+async def test_port_forward_relays_data(pods: Pods, protocol: str) -> None:
     spoken = dict.fromkeys(SWITCHES, PROTOCOLS[protocol])
     process = pods.alice.start("port-forward", "pod/p", ":8080", ":9090", **spoken)
     try:

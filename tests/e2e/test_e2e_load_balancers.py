@@ -97,7 +97,7 @@ async def programmed(client: kube.Client, name: str, reason: str = "Programmed")
     return await until(check)
 
 
-async def test_a_service_a_node_and_their_end_reach_every_host(cluster: kube.Client) -> None:
+async def test_service_and_node_changes_reach_every_host(cluster: kube.Client) -> None:
     async with (
         host("http/web", "stream/db") as (one, first),
         host("http/web", "stream/db") as (
@@ -162,7 +162,7 @@ async def test_host_sync_failure_is_reported_with_host_message(cluster: kube.Cli
         await cluster.delete(resources.EXTERNAL_LOAD_BALANCERS, "troubled", "balanced")
 
 
-async def test_users_of_nlk_change_nothing(cluster: kube.Client) -> None:
+async def test_nlk_configuration_works_unchanged(cluster: kube.Client) -> None:
     async with host("http/nginx-lb-http") as (one, first), host("http/nginx-lb-http") as (two, url):
         manifest = service("ingress", "nginx-ingress", ("nlk-nginx-lb-http", 30280))
         await cluster.create(resources.SERVICES, manifest)
@@ -214,7 +214,7 @@ async def test_servers_of_service_deleted_while_controller_is_stopped_are_remove
             await again.__aexit__(None, None, None)
 
 
-async def test_the_example_of_the_documentation_is_followed_and_shown(
+async def test_load_balancer_example_is_applied_and_shown(
     cluster: kube.Client, installation: Installation
 ) -> None:
     port = free_port()

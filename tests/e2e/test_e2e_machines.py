@@ -32,7 +32,7 @@ pytestmark = MARKS
 
 
 @pytest.mark.parametrize("kind", ["nginx", "envoy"])
-async def test_ports_of_a_service_answer_on_a_machine_outside(
+async def test_external_machine_serves_ports_of_a_service(
     cluster: kube.Client, authority: Path, place: Path, kind: str, installation: Installation
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE, kind)
@@ -94,10 +94,10 @@ async def test_ports_of_a_service_answer_on_a_machine_outside(
             return (await web(8080))[0] == 503
 
         await until(nobody)
-        await says_what_is_missing(cluster, kind)
+        await wait_for_missing_service(cluster, kind)
 
 
-async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
+async def wait_for_missing_service(cluster: kube.Client, name: str) -> None:
     """Wait until a load balancer's status tells that no Service is left, and check how."""
 
     async def missed() -> dict[str, Any]:
@@ -131,7 +131,7 @@ async def shown(installation: Installation, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["nginx", "envoy"])
-async def test_a_machine_that_was_away_serves_what_it_had_and_catches_up(
+async def test_reconnected_machine_applies_missed_changes(
     cluster: kube.Client, authority: Path, place: Path, kind: str
 ) -> None:
     machine = Machine(place, "lb-1", OUTSIDE, kind)
@@ -189,7 +189,7 @@ async def test_machines_of_one_load_balancer_serve_same_version_and_are_listed(
         assert await backends(8180) == {"node-2"}
 
 
-async def test_the_example_of_the_documentation_is_served(
+async def test_machine_example_is_served(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:
     text = (ROOT / "examples" / "load-balancer-machines.yaml").read_text()

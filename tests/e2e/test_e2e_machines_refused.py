@@ -91,7 +91,7 @@ async def test_crd_rejects_invalid_external_load_balancer(
     assert words in str(refusal.value)
 
 
-async def test_the_type_cannot_change(cluster: kube.Client) -> None:
+async def test_type_of_a_load_balancer_is_immutable(cluster: kube.Client) -> None:
     manifest = balancer("fixed", "nginx", ("lb-1",), listeners(8170))
     await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, manifest)
     with pytest.raises(kube.Invalid) as refusal:

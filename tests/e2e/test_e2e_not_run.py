@@ -39,7 +39,7 @@ async def reason(client: kube.Client, resource: Resource, name: str) -> str:
 
 
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, DAEMON_SETS, JOBS], ids=lambda one: one.kind)
-async def test_workload_of_a_user_is_not_run_and_says_why_once(
+async def test_workload_of_a_user_is_not_run_and_reports_the_reason_once(
     client: kube.Client, tmp_path: Path, resource: Resource
 ) -> None:
     name, note = f"user-{resource.kind.lower()}", tmp_path / "note"
@@ -50,7 +50,7 @@ async def test_workload_of_a_user_is_not_run_and_says_why_once(
 
     await until(told)
     version = (await client.get(resource, name, "default"))["metadata"]["resourceVersion"]
-    await _pod_is_told(client, f"after-{name}", note)
+    await _wait_for_pod_condition(client, f"after-{name}", note)
     found = await client.get(resource, name, "default")
     assert found["metadata"]["resourceVersion"] == version
     pods = (await client.list(PODS, "default")).items
@@ -63,7 +63,7 @@ async def test_pod_of_a_user_is_not_run_and_can_be_deleted(
     installation: Installation, client: kube.Client, tmp_path: Path, node: str
 ) -> None:
     name, note = f"user-pod-{node or 'pending'}", tmp_path / "note"
-    await _pod_is_told(client, name, note, node)
+    await _wait_for_pod_condition(client, name, note, node)
     await client.delete(PODS, name, "default")
 
     async def gone() -> bool:
@@ -76,7 +76,9 @@ async def test_pod_of_a_user_is_not_run_and_can_be_deleted(
     assert not list(installation.state.glob("node/pods/*"))
 
 
-async def _pod_is_told(client: kube.Client, name: str, note: Path, node: str = "") -> None:
+async def _wait_for_pod_condition(
+    client: kube.Client, name: str, note: Path, node: str = ""
+) -> None:
     spec = workload(name, note)["spec"]["template"]["spec"]
     spec |= {"nodeName": node} if node else {}
     pod = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}

@@ -55,7 +55,7 @@ async def answers(port: int, path: str = "/", backend: str = "app") -> bool:
     return False
 
 
-async def test_a_gateway_is_served_by_an_old_agent_also_after_a_new_control_plane(
+async def test_old_agent_serves_its_gateway_after_control_plane_restart(
     cluster: Cluster, client: kube.Client, nginx: OldNginx, backends: None
 ) -> None:
     port = free_port()

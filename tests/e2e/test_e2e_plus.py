@@ -59,7 +59,7 @@ def generation(installation: Installation) -> str:
     return current.readlink().name
 
 
-async def test_an_endpoint_that_changes_is_served_without_a_reload(
+async def test_endpoint_change_is_served_without_reload(
     installation: Installation, plus: FakeProgram, client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())

@@ -87,7 +87,7 @@ async def served(http: aiohttp.ClientSession, path: str, wanted: int) -> None:
     await until(reached)
 
 
-async def test_bodies_that_are_too_long_are_refused_by_the_route_that_is_meant(
+async def test_too_long_body_is_rejected_by_the_limit_of_its_route(
     client: kube.Client, http: aiohttp.ClientSession
 ) -> None:
     matches = [{"path": {"value": "/long"}, "headers": [{"name": "x-long", "value": "1"}]}]
@@ -171,7 +171,7 @@ async def test_rates_are_limited_for_backends_and_redirections(
         assert [await status(http, path) for _ in range(4)] == [good] * 4
 
 
-async def test_passwords_are_asked_for_and_changed(
+async def test_basic_authentication_follows_secret_changes(
     client: kube.Client, http: aiohttp.ClientSession
 ) -> None:
     def basic(user: str, password: str) -> dict[str, str]:
@@ -224,7 +224,7 @@ async def test_passwords_are_asked_for_and_changed(
         assert response.headers["WWW-Authenticate"] == 'Basic realm="members"'
 
 
-async def test_signed_tokens_let_in_whom_their_claims_allow(
+async def test_token_is_accepted_when_its_claims_match(
     client: kube.Client, http: aiohttp.ClientSession
 ) -> None:
     def token(key: bytes = KEY, **claims: Any) -> dict[str, str]:
@@ -262,7 +262,7 @@ async def test_signed_tokens_let_in_whom_their_claims_allow(
     assert await status(http, "/tokens", headers=token(b"x" * 40, aud="api")) == 401
 
 
-async def test_a_client_is_who_the_proxy_protocol_says(
+async def test_client_address_comes_from_the_proxy_protocol(
     client: kube.Client, http: aiohttp.ClientSession, gateway_class: str
 ) -> None:
     trusted = [{"type": "CIDR", "value": "127.0.0.0/8"}]
@@ -301,7 +301,7 @@ async def test_a_client_is_who_the_proxy_protocol_says(
     await client.delete(resource_of("Gateway"), "behind", "default")
 
 
-async def test_keys_of_tokens_are_fetched_and_followed(
+async def test_remote_token_keys_are_fetched_and_rotated(
     client: kube.Client, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     def token(key: bytes) -> dict[str, str]:

@@ -173,7 +173,7 @@ async def until_left_out(client: kube.Client, name: str) -> None:
     await until(named)
 
 
-async def test_restarted_controller_and_agent_leave_the_rejected_object_out(
+async def test_rejected_object_stays_left_out_after_controller_and_agent_restart(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:
     where = await ready(client)

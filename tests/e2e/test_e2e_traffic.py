@@ -28,7 +28,7 @@ from gatehouse.kube import client as kube
 pytestmark = pytest.mark.process
 
 
-async def test_a_gateway_and_a_route_carry_traffic_when_their_status_says_so(
+async def test_gateway_with_ready_status_serves_its_route(
     client: kube.Client, backends: None
 ) -> None:
     await apply(client, hello())
@@ -38,7 +38,7 @@ async def test_a_gateway_and_a_route_carry_traffic_when_their_status_says_so(
     assert await get(where) == (200, "app")
 
 
-async def test_endpoints_are_followed(client: kube.Client, backends: None) -> None:
+async def test_endpoint_changes_are_served(client: kube.Client, backends: None) -> None:
     await apply(client, hello())
     where = await address(client)
     current = await client.get(resources.ENDPOINT_SLICES, "app-1", "default")
@@ -53,7 +53,7 @@ async def _answers(where: str, path: str, expected: tuple[int, str]) -> bool:
     return await get(where, path) == expected
 
 
-async def test_a_route_to_a_service_that_is_missing_answers_500_and_the_rest_is_served(
+async def test_route_to_a_missing_service_returns_500_and_others_are_served(
     client: kube.Client, backends: None
 ) -> None:
     await apply(client, [*hello(), route("broken", "/broken", "nowhere")])
@@ -66,9 +66,7 @@ async def test_a_route_to_a_service_that_is_missing_answers_500_and_the_rest_is_
     await client.delete(resources.HTTP_ROUTES, "broken", "default")
 
 
-async def test_a_failed_request_is_tried_again_after_a_pause(
-    client: kube.Client, backends: None
-) -> None:
+async def test_failed_request_is_retried_after_a_pause(client: kube.Client, backends: None) -> None:
     seen: list[tuple[float, str, bytes]] = []
 
     async def answer(request: web.Request) -> web.Response:

@@ -124,7 +124,7 @@ async def test_agent_request_for_foreign_gateway_is_denied_and_reported_once_on_
 
 
 @pytest.mark.long
-async def test_traffic_goes_on_with_a_token_that_is_no_good_and_changes_follow_with_a_good_one(
+async def test_traffic_continues_with_invalid_token_and_changes_wait_for_a_valid_one(
     cluster: Cluster,
     client: kube.Client,
     tmp_path: Path,
@@ -174,7 +174,7 @@ async def test_traffic_goes_on_with_a_token_that_is_no_good_and_changes_follow_w
             assert answers.keys() == {"200"}
 
 
-async def test_the_data_planes_are_handed_other_authorities_when_the_file_changes(
+async def test_changed_ca_file_is_distributed_to_data_planes(
     cluster: Cluster, client: kube.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "CA_POLL_SECONDS", 0.05)
@@ -227,7 +227,7 @@ def _controller_process(cluster: Cluster, *more: str) -> Iterator[None]:
         process.wait(20)
 
 
-async def test_the_channel_speaks_tls_1_3_and_nothing_older(cluster: Cluster) -> None:
+async def test_agent_channel_requires_tls_1_3(cluster: Cluster) -> None:
     async def shake(version: ssl.TLSVersion) -> str:
         context = ssl.create_default_context(cafile=str(cluster.state.pki.ca().cert))
         context.minimum_version = context.maximum_version = version

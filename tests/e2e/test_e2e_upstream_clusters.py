@@ -73,13 +73,13 @@ async def create(client: kube.Client, raw: Object) -> None:
     await client.create(resources.UPSTREAM_CLUSTERS, raw)
 
 
-async def test_a_bad_object_is_refused_in_words(client: kube.Client) -> None:
+async def test_invalid_policy_subset_is_rejected_with_a_message(client: kube.Client) -> None:
     with pytest.raises(kube.Invalid, match="upstreamSubset of every policy must be among"):
         policies = [{"rules": [EVERYTHING], "upstreamSubset": ["https://other"]}]
         await create(client, cluster(dispatchPolicies=policies))
 
 
-async def test_it_waits_for_credentials_and_follows_them(client: kube.Client) -> None:
+async def test_cluster_waits_for_credentials_and_reports_their_changes(client: kube.Client) -> None:
     await create(client, cluster())
     await said(client, "Accepted", "False")
     await apply(client, [gateway("envoy")])
@@ -104,7 +104,7 @@ async def test_it_waits_for_credentials_and_follows_them(client: kube.Client) ->
     assert base64.b64decode(ca()).startswith(b"-----BEGIN")
 
 
-async def test_a_younger_cluster_does_not_get_a_name(client: kube.Client) -> None:
+async def test_younger_cluster_loses_a_hostname_conflict(client: kube.Client) -> None:
     # Times of creation are whole seconds.
     await asyncio.sleep(1.1)
     await create(client, cluster("young.example", secureServing={"serverNames": [NAME]}))
@@ -157,7 +157,9 @@ async def test_shared_limits_are_published_as_rate_limit_conditions(
     await until(none)
 
 
-async def test_nginx_refuses_the_listener(client: kube.Client) -> None:
+async def test_nginx_listener_with_kube_apiserver_protocol_is_not_accepted(
+    client: kube.Client,
+) -> None:
     await apply(client, [gateway("nginx")])
 
     async def refused() -> Object | None:
@@ -175,7 +177,7 @@ async def test_nginx_refuses_the_listener(client: kube.Client) -> None:
     ]
 
 
-async def test_explain_asks_the_installation(installation: Installation) -> None:
+async def test_explain_reads_the_installation(installation: Installation) -> None:
     words = ("--cluster", NAME, "--as", "alice", "--verb", "list", "--resource", "pods")
     command = (sys.executable, "-m", "gatehouse", "explain", "-o", "json", *words)
     done = await asyncio.to_thread(

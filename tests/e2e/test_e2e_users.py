@@ -189,7 +189,9 @@ async def test_request_without_session_is_redirected_or_rejected(
         assert (await browser.get("/account", headers=cookie, **more))[0] == 302
 
 
-async def test_rules_keep_users_out(client: kube.Client, provider: OidcProvider) -> None:
+async def test_user_without_the_required_group_is_denied(
+    client: kube.Client, provider: OidcProvider
+) -> None:
     async with browsing(await address(client), provider) as browser:
         await ready(browser)
         await ready(browser, "/admin")
@@ -200,7 +202,9 @@ async def test_rules_keep_users_out(client: kube.Client, provider: OidcProvider)
         assert browser.cookies() == {"NGX_OIDC_SESSION", "ADMINS"}
 
 
-async def test_a_logout_ends_both_sessions(client: kube.Client, provider: OidcProvider) -> None:
+async def test_logout_ends_local_and_provider_session(
+    client: kube.Client, provider: OidcProvider
+) -> None:
     async with browsing(await address(client), provider) as browser:
         await ready(browser)
         browser.jar.clear()
@@ -213,7 +217,7 @@ async def test_a_logout_ends_both_sessions(client: kube.Client, provider: OidcPr
         assert (await browser.get("/account", allow_redirects=False))[0] == 302
 
 
-async def test_a_session_is_refreshed_on_the_way(
+async def test_expired_tokens_of_a_session_are_refreshed_by_a_request(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     async with browsing(await address(client), provider) as browser:
@@ -231,7 +235,7 @@ async def test_a_session_is_refreshed_on_the_way(
         assert len(provider.authorized) == logins
 
 
-async def test_a_session_that_expired_leads_to_a_login(
+async def test_expired_session_requires_a_new_login(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     async with browsing(await address(client), provider) as browser:
@@ -270,7 +274,7 @@ async def test_foreign_or_forged_login_is_rejected(
         assert (await browser.get("/account"))[0] == 200
 
 
-async def test_another_secret_of_the_client_ends_sessions_at_once(
+async def test_sessions_end_when_the_client_secret_changes(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     async with browsing(await address(client), provider) as browser:
@@ -327,7 +331,7 @@ async def test_unavailable_provider_blocks_new_logins_and_keeps_sessions(
         await ready(other)
 
 
-async def test_a_killed_authenticator_comes_back_and_sessions_with_it(
+async def test_killed_authenticator_is_restarted_and_sessions_stay_valid(
     client: kube.Client, provider: OidcProvider, installation: Installation, gateway_class: str
 ) -> None:
     where = await address(client)

@@ -84,7 +84,7 @@ async def answers(where: str, path: str) -> None:
     await until(reached, 60)
 
 
-async def test_the_controller_is_killed_at_any_moment_of_any_change(
+async def test_traffic_continues_while_controller_is_killed_during_changes(
     installation: Installation, client: kube.Client
 ) -> None:
     await apply(client, hello())
@@ -112,10 +112,10 @@ async def test_the_controller_is_killed_at_any_moment_of_any_change(
     assert installation.nginx() == nginx
 
 
-async def test_a_restarted_controller_takes_no_filter_for_broken(
+async def test_filter_stays_valid_when_controller_restarts(
     installation: Installation, client: kube.Client, tmp_path: Path
 ) -> None:
-    """Keys that it fetches by URL are not there yet when it begins."""
+    """The restarted controller has not yet fetched the remote keys."""
     await apply(client, hello())
     where = await address(client)
     key = b"a secret that signs the tokens of tests"
@@ -249,7 +249,7 @@ async def test_port_in_use_fails_one_listener_until_it_is_free(
     assert seen.keys() == {"200"}
 
 
-async def test_a_hundred_changes_in_a_second(
+async def test_hundred_changes_in_a_second_are_debounced(
     installation: Installation, client: kube.Client
 ) -> None:
     await apply(client, hello())
@@ -273,10 +273,10 @@ async def test_a_hundred_changes_in_a_second(
     assert count <= 10 + 10 * took
 
 
-async def test_traffic_goes_on_while_the_agents_token_is_no_good(
+async def test_traffic_continues_while_the_agent_token_is_invalid(
     installation: Installation, client: kube.Client
 ) -> None:
-    """Of another audience, for instance. The node puts a good one back when it renews it."""
+    """The node restores a valid token when it renews the token."""
     await apply(client, hello())
     where = await address(client)
     (path,) = installation.state.glob("node/pods/*/volumes/*/token")

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from agent.test_agent_endpoints import Backends, forwarding, unseeded
-from agent.test_agent_killed import again, assert_tidy, connected, goes_back, is_not_begun_with
+from agent.test_agent_killed import (
+    again,
+    assert_rollback_survives_kill,
+    assert_tidy,
+    assert_unserved_revision_is_not_used,
+    connected,
+)
 from agent.test_agent_process import get, until
 from fakes.agent_control_plane import GATEWAY, ControlPlane, answering
 from fakes.crashing_agent import dying_agent
@@ -59,7 +65,7 @@ async def test_leftovers_of_killed_agent_are_removed_without_new_change(
 
 
 @pytest.mark.parametrize("step", [Step.AMENDED, Step.TAKEN])
-async def test_killed_while_it_brings_endpoints(
+async def test_agent_killed_during_endpoint_change_leaves_traffic_unchanged(
     control_plane: ControlPlane, tmp_path: Path, step: Step
 ) -> None:
     port = free_port()
@@ -89,10 +95,10 @@ async def test_killed_while_it_brings_endpoints(
 
 
 @pytest.mark.parametrize("step", [Step.REFUSED, Step.RETURNED])
-async def test_killed_while_it_goes_back(
+async def test_agent_killed_during_rollback_is_restarted(
     control_plane: ControlPlane, tmp_path: Path, step: Step
 ) -> None:
-    await goes_back(control_plane, tmp_path, step)
+    await assert_rollback_survives_kill(control_plane, tmp_path, step)
 
 
 @pytest.mark.parametrize("step", [Step.TESTED, Step.SWITCHED, Step.RELOADED, Step.REFUSED])
@@ -100,4 +106,4 @@ async def test_killed_while_it_goes_back(
 async def test_agent_does_not_start_with_unserved_configuration(
     control_plane: ControlPlane, tmp_path: Path, step: Step, nginx_too: bool
 ) -> None:
-    await is_not_begun_with(control_plane, tmp_path, step, nginx_too=nginx_too)
+    await assert_unserved_revision_is_not_used(control_plane, tmp_path, step, nginx_too=nginx_too)

@@ -139,7 +139,7 @@ async def ready(front: Front, name: str = A, count: int = 20) -> None:
                 await asyncio.sleep(0.05)
 
 
-async def test_a_server_that_is_killed_takes_no_request_with_it(
+async def test_requests_succeed_when_one_kube_apiserver_is_killed(
     clusters: Estate, front: Front
 ) -> None:
     cluster = clusters.clusters[A]
@@ -153,7 +153,7 @@ async def test_a_server_that_is_killed_takes_no_request_with_it(
     assert answers.keys() == {"200"}
 
 
-async def test_nothing_is_written_twice_when_servers_are_killed(
+async def test_writes_are_not_repeated_when_kube_apiservers_are_killed(
     clusters: Estate, front: Front
 ) -> None:
     cluster = clusters.clusters[A]
@@ -216,7 +216,7 @@ async def test_requests_get_503_status_when_all_kube_apiservers_are_killed(
     assert others.keys() == {"200"}
 
 
-async def test_the_control_plane_and_the_reviewer_are_killed(
+async def test_requests_succeed_when_control_plane_and_reviewer_are_killed(
     clusters: Estate, installation: Installation, front: Front
 ) -> None:
     kubectl = clusters.clusters[A].kubectl()
@@ -305,7 +305,7 @@ def changed(number: int) -> Any:
     }
 
 
-async def test_watches_outlive_changes(clusters: Estate, front: Front, client: kube.Client) -> None:
+async def test_watches_survive_changes(clusters: Estate, front: Front, client: kube.Client) -> None:
     seen: asyncio.Queue[str] = asyncio.Queue()
     servers = [{"endpoint": each.url} for each in clusters.clusters[B].servers]
     async with front.session() as http:
@@ -330,7 +330,7 @@ async def test_watches_outlive_changes(clusters: Estate, front: Front, client: k
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_certificates_and_authority_of_servers_are_renewed(
+async def test_kube_apiserver_certificates_and_ca_are_renewed(
     clusters: Estate, front: Front, client: kube.Client, tmp_path: Path
 ) -> None:
     async with front.load(B) as answers:

@@ -108,7 +108,7 @@ def server() -> Iterator[ApiServer]:
             api_server.stop()
 
 
-async def agent_says(where: str, name: str) -> float:
+async def agent_metric(where: str, name: str) -> float:
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://{where}:9113/metrics") as response,
@@ -117,7 +117,7 @@ async def agent_says(where: str, name: str) -> float:
     return next(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
-async def test_agents_follow_the_leader_and_nothing_is_reloaded(server: ApiServer) -> None:
+async def test_agents_follow_new_leader_without_reload(server: ApiServer) -> None:
     port = free_port()
     replicas = [Replica(server, port)]
     try:
@@ -155,7 +155,7 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
 
     await until(replaced)
     workers = agents.children(int(pid.read_text()))
-    reloads = await agent_says(where, "gatehouse_agent_reloads_total")
+    reloads = await agent_metric(where, "gatehouse_agent_reloads_total")
     leader, next_one = replicas
     async with traffic(where) as seen:
         leader.process.send_signal(signal.SIGKILL)
@@ -167,9 +167,9 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
             return "gatehouse_controller_connected_instances 1.0" in said
 
         await until(followed, 60)
-        assert await agent_says(where, "gatehouse_agent_control_plane_connected") == 1
+        assert await agent_metric(where, "gatehouse_agent_control_plane_connected") == 1
         await until(lambda: _programmed(client))
-        assert await agent_says(where, "gatehouse_agent_reloads_total") == reloads
+        assert await agent_metric(where, "gatehouse_agent_reloads_total") == reloads
         assert agents.children(int(pid.read_text())) == workers
         await client.create(resources.HTTP_ROUTES, route("after", "/after", "missing"))
 
@@ -177,7 +177,7 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
             return (await get(where, "/after"))[0] == 500
 
         await until(changed, 60)
-        assert await agent_says(where, "gatehouse_agent_reloads_total") == reloads + 1
+        assert await agent_metric(where, "gatehouse_agent_reloads_total") == reloads + 1
     assert seen.keys() == {"200"}
 
 

@@ -24,7 +24,7 @@ __all__ = ["fetched"]
 
 
 @pytest.mark.parametrize("moment", ["at rest", "while files are fetched"])
-async def test_a_connection_that_falls_silent_is_left_for_a_new_one(
+async def test_silent_connection_is_replaced(
     control_plane: ControlPlane, fetched: Counter[str], tmp_path: Path, moment: str
 ) -> None:
     port, files = free_port(), noise([30_000] * 40)
@@ -54,7 +54,7 @@ async def test_a_connection_that_falls_silent_is_left_for_a_new_one(
         assert fetched.total() <= len(files) + 2 + 8
 
 
-async def test_ten_kilobytes_a_second_are_enough(
+async def test_configuration_is_fetched_at_ten_kilobytes_per_second(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """A bundle of 400 kB: small files, and one that takes 20 s by itself."""
@@ -89,7 +89,7 @@ async def test_ten_kilobytes_a_second_are_enough(
         assert not load.failed
 
 
-async def test_a_file_that_takes_minutes_arrives(
+async def test_file_transfer_of_minutes_succeeds(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """Longer than the deadline of a call that says nothing, and than that of an apply."""

@@ -129,7 +129,7 @@ def _text(path: Path) -> str:
 @pytest.mark.parametrize(
     ("gateway_class", "proxy"), [("gatehouse-nginx", "nginx"), ("gatehouse-envoy", "envoy")]
 )
-async def test_up_is_upgraded_under_running_proxies(
+async def test_up_upgrade_keeps_proxies_running(
     builds: dict[str, Build], gateway_class: str, proxy: str
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
@@ -177,7 +177,7 @@ def _is_ready(pod: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("gateway_class", ["gatehouse-nginx", "gatehouse-envoy"])
-async def test_an_upgrade_drops_no_request_and_delays_no_change(
+async def test_upgrade_drops_no_request_and_delays_no_change(
     cluster: Cluster, gateway_class: str
 ) -> None:
     async with (

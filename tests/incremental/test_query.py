@@ -43,20 +43,20 @@ def run(engine: Engine, *hosts: str) -> tuple[list[tuple[int, ...]], int]:
     return result, engine.runs - before
 
 
-def test_nothing_runs_again_when_nothing_changed() -> None:
+def test_no_query_reruns_when_nothing_changed() -> None:
     engine = engine_with({route(1): ("a", 1), route(2): ("b", 2)})
     assert run(engine, "a", "b") == ([(2,), (4,)], 4)
     assert run(engine, "a", "b") == ([(2,), (4,)], 0)
 
 
-def test_only_what_read_the_changed_object_runs_again() -> None:
+def test_only_queries_that_read_a_changed_object_rerun() -> None:
     engine = engine_with({route(n): ("abc"[n % 3], n) for n in range(30)})
     run(engine, "a", "b", "c")
     engine.commit({route(0): ("a", 100)})
     assert run(engine, "a", "b", "c")[1] == 2
 
 
-def test_an_equal_result_keeps_the_old_object_and_spares_its_dependants() -> None:
+def test_equal_result_keeps_identity_and_skips_dependents() -> None:
     engine = engine_with({route(1): ("a", 1)})
     with engine.compile() as ask:
         before = ask(host, "a")
@@ -70,14 +70,14 @@ def test_an_equal_result_keeps_the_old_object_and_spares_its_dependants() -> Non
     assert engine.runs - runs == 3
 
 
-def test_a_put_that_equals_what_is_there_changes_nothing() -> None:
+def test_commit_of_equal_value_changes_nothing() -> None:
     engine = engine_with({route(1): ("a", 1)})
     run(engine, "a")
     assert engine.commit({route(1): ("a", 1)}) == frozenset()
     assert run(engine, "a")[1] == 0
 
 
-def test_absence_is_an_input_like_any_other() -> None:
+def test_creation_of_absent_input_reruns_its_query() -> None:
     engine = engine_with({})
     with engine.compile() as ask:
         assert ask(translated, route(9)) == 0
@@ -86,7 +86,7 @@ def test_absence_is_an_input_like_any_other() -> None:
         assert ask(translated, route(9)) == 8
 
 
-def test_moving_between_buckets_touches_both() -> None:
+def test_object_that_changes_bucket_changes_both_buckets() -> None:
     engine = engine_with({route(1): ("a", 1), route(2): ("b", 2)})
     assert run(engine, "a", "b")[0] == [(2,), (4,)]
     changed = engine.commit({route(1): ("b", 1)})
@@ -101,7 +101,7 @@ def test_unread_query_results_are_discarded() -> None:
     assert run(engine, "a", "b")[1] == 2
 
 
-def test_a_pass_that_raises_loses_no_change() -> None:
+def test_failed_pass_loses_no_change() -> None:
     engine = engine_with({route(1): ("a", 1)})
     run(engine, "a")
     engine.commit({route(1): ("a", 5)})
@@ -112,7 +112,7 @@ def test_a_pass_that_raises_loses_no_change() -> None:
     assert run(engine, "a")[0] == [(10, 12)]
 
 
-def test_a_query_that_asks_for_itself_is_an_error() -> None:
+def test_recursive_query_raises_error() -> None:
     def loop(ask: Ask, argument: int) -> int:
         return ask(loop, argument)
 
@@ -132,7 +132,9 @@ EDITS = st.lists(
 
 
 @given(EDITS)
-def test_incremental_equals_from_scratch(edits: list[dict[Key, tuple[str, int] | None]]) -> None:
+def test_incremental_results_equal_full_evaluation(
+    edits: list[dict[Key, tuple[str, int] | None]],
+) -> None:
     engine = engine_with({})
     for edit in edits:
         engine.commit(edit)
@@ -157,7 +159,7 @@ def careful(ask: Ask, key: Key) -> int | None:
         return None
 
 
-def test_a_query_that_raised_does_not_run_again_until_what_it_read_has_changed() -> None:
+def test_failed_query_reruns_only_when_its_inputs_change() -> None:
     engine = engine_with({route(1): ("a", -1)})
     for expected in (1, 0):
         before = engine.runs
@@ -169,7 +171,7 @@ def test_a_query_that_raised_does_not_run_again_until_what_it_read_has_changed()
         assert ask(fragile, route(1)) == 1
 
 
-def test_query_that_caught_error_runs_again_when_error_changes() -> None:
+def test_query_that_caught_an_error_reruns_when_the_error_changes() -> None:
     engine = engine_with({route(1): ("a", -1)})
     for value, expected in ((-1, None), (4, 4), (-2, None)):
         engine.commit({route(1): ("a", value)})
@@ -200,7 +202,7 @@ def test_unchanged_intermediate_result_stops_propagation() -> None:
     assert len(asked) == 1
 
 
-def test_many_questions_at_once_have_the_answers_of_one_by_one() -> None:
+def test_each_returns_results_of_individual_queries() -> None:
     engine = engine_with({route(n): ("a", n - 1) for n in range(3)})
     keys = [route(n) for n in range(3)]
 

@@ -34,7 +34,7 @@ def edited(table: Table[str, int], edit: dict[str, int | None]) -> Table[str, in
 
 
 @given(EDITS)
-def test_a_table_is_a_sorted_map(edits: list[dict[str, int | None]]) -> None:
+def test_table_is_a_sorted_map(edits: list[dict[str, int | None]]) -> None:
     table, held = Table[str, int](), dict[str, int]()
     for edit in edits:
         before, table = table, edited(table, edit)
@@ -66,7 +66,7 @@ def test_added_entry_shares_other_chunks() -> None:
     assert more.updated({}, ["k05000a"]) == table
 
 
-def test_tables_of_the_same_entries_have_the_same_chunks_whatever_their_history() -> None:
+def test_chunks_depend_only_on_entries() -> None:
     names = [f"k{number:05}" for number in range(2_000)]
     grown = Table[str, str]()
     for name in reversed(names):
@@ -78,7 +78,7 @@ def test_tables_of_the_same_entries_have_the_same_chunks_whatever_their_history(
 
 
 @given(EDITS)
-def test_differences_of_any_two_collections(edits: list[dict[str, int | None]]) -> None:
+def test_difference_returns_added_and_removed_values(edits: list[dict[str, int | None]]) -> None:
     table = Table[str, Any]()
     for edit in edits:
         objects = {key: None if value is None else object() for key, value in edit.items()}
@@ -101,7 +101,7 @@ def listed(about: int, group: tuple[int, str], keys: tuple[str, ...]) -> str:
 
 
 @given(EDITS, st.lists(st.integers(1, 2), min_size=6, max_size=6))
-def test_grouping_step_by_step_equals_grouping_at_once(
+def test_incremental_group_by_equals_full_group_by(
     edits: list[dict[str, int | None]], abouts: list[int]
 ) -> None:
     table = Table[str, int]()
@@ -112,7 +112,7 @@ def test_grouping_step_by_step_equals_grouping_at_once(
         assert last == group_by(None, table, halves, listed, about)
 
 
-def test_a_group_that_stays_the_same_stays_the_same_object() -> None:
+def test_unchanged_group_keeps_identity() -> None:
     table = Table({f"k{number:03}": number % 3 for number in range(300)})
     first = group_by(None, table, halves, listed, 2)
     second = group_by(first, table.updated({"k001": 0}), halves, listed, 2)
@@ -122,7 +122,7 @@ def test_a_group_that_stays_the_same_stays_the_same_object() -> None:
 
 
 @given(st.lists(st.lists(EDITS, min_size=3, max_size=3), max_size=3))
-def test_uniting_step_by_step_equals_uniting_at_once(
+def test_incremental_union_equals_full_union(
     steps: list[list[list[dict[str, int | None]]]],
 ) -> None:
     tables = [Table[str, int](), Table[str, int](), Table[str, int]()]
@@ -144,7 +144,7 @@ def doubled(about: int, key: str, value: int) -> int | None:
 
 
 @given(EDITS, st.lists(st.integers(1, 3), min_size=6, max_size=6))
-def test_deriving_step_by_step_equals_deriving_at_once(
+def test_incremental_derive_equals_full_derive(
     edits: list[dict[str, int | None]], abouts: list[int]
 ) -> None:
     table = Table[str, int]()
@@ -161,7 +161,7 @@ def named(collection: str, value: tuple[str, int]) -> tuple[str, str]:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), EDITS), max_size=5), st.booleans())
-def test_keying_step_by_step_equals_keying_at_once(
+def test_incremental_by_key_equals_full_by_key(
     steps: list[tuple[str, list[dict[str, int | None]]]], as_tuples: bool
 ) -> None:
     tables = {"a": Table[str, tuple[str, int]](), "b": Table[str, tuple[str, int]]()}
@@ -183,7 +183,7 @@ def test_keying_step_by_step_equals_keying_at_once(
 
 
 @given(EDITS)
-def test_total_step_by_step_equals_total_at_once(edits: list[dict[str, int | None]]) -> None:
+def test_incremental_total_equals_full_total(edits: list[dict[str, int | None]]) -> None:
     table = Table[str, int]()
     last: Sum[str, int] | None = None
     for edit in edits:
@@ -240,7 +240,7 @@ def test_map_raises_error_or_uses_fallback() -> None:
         assert ask(lengths, instead)["N", "00100"] == -100
 
 
-def test_one_change_runs_a_few_queries_however_many_there_are() -> None:
+def test_queries_per_change_are_independent_of_table_size() -> None:
     engine = world(5_000)
     with engine.compile() as ask:
         ask(lengths, None)
@@ -283,7 +283,7 @@ def test_query_of_one_entry_depends_on_that_entry_only() -> None:
         assert (ask(entry, ("", "00500")), ask(entry, ("", "absent"))) == (None, 8)
 
 
-def test_table_stays_cached_while_only_entries_of_it_are_used() -> None:
+def test_table_stays_cached_while_its_entries_are_used() -> None:
     engine = world(10)
     for _ in range(2):
         with engine.compile() as ask:
@@ -308,7 +308,7 @@ def test_map_of_keys_equals_the_table(edits: list[dict[str, int | None]]) -> Non
             assert dict(ask(entries, "x")) == dict(ask(keyed, "x"))
 
 
-def test_map_of_keys_runs_a_few_queries_for_one_changed_entry() -> None:
+def test_map_of_keys_runs_few_queries_for_one_changed_entry() -> None:
     engine = world(5_000)
     with engine.compile() as ask:
         ask(entries, "")

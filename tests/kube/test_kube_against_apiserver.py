@@ -82,7 +82,7 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
     await server
 
 
-async def test_verbs_and_their_failures(client: kube.Client) -> None:
+async def test_verbs_return_objects_or_raise_typed_errors(client: kube.Client) -> None:
     made = await client.create(CONFIG_MAPS, config_map("a", k="1"))
     with pytest.raises(kube.AlreadyExists):
         await client.create(CONFIG_MAPS, config_map("a"))
@@ -100,7 +100,7 @@ async def test_verbs_and_their_failures(client: kube.Client) -> None:
         await client.create(CONFIG_MAPS, config_map("Not_A_Name"))
 
 
-async def test_an_informer_follows_and_a_list_is_paged(client: kube.Client) -> None:
+async def test_informer_reports_changes_and_list_reads_pages(client: kube.Client) -> None:
     for name in "abc":
         await client.create(CONFIG_MAPS, config_map(name))
     listed = await client.list(CONFIG_MAPS, "default", limit=2)
@@ -125,7 +125,7 @@ async def test_an_informer_follows_and_a_list_is_paged(client: kube.Client) -> N
         await task
 
 
-async def test_a_gateway_is_provisioned_its_agent_recognised_and_all_removed(
+async def test_gateway_is_provisioned_agent_identified_and_objects_pruned(
     client: kube.Client,
 ) -> None:
     await client.create(

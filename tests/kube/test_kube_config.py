@@ -55,7 +55,7 @@ def key_pair() -> tuple[bytes, bytes]:
     return certificate.public_bytes(pem), private
 
 
-async def test_the_current_context_is_used(tmp_path: Path) -> None:
+async def test_kubeconfig_current_context_is_used(tmp_path: Path) -> None:
     result = config.from_kubeconfig(kubeconfig(tmp_path, {}, {"token": "t"}))
     assert (result.server, result.namespace) == ("https://api:6443", "ns")
     assert await result.tokens.token() == "t"
@@ -63,7 +63,7 @@ async def test_the_current_context_is_used(tmp_path: Path) -> None:
     assert config.from_kubeconfig(tmp_path / "kubeconfig", "other").server == "https://other"
 
 
-def test_inline_and_file_material_end_up_in_the_tls_context(tmp_path: Path) -> None:
+def test_inline_and_file_certificates_are_loaded(tmp_path: Path) -> None:
     cert, key = key_pair()
     (tmp_path / "client.key").write_bytes(key)
     inline = base64.b64encode(cert).decode()
@@ -82,7 +82,7 @@ def test_inline_and_file_material_end_up_in_the_tls_context(tmp_path: Path) -> N
     assert "BEGIN" not in repr(result)
 
 
-def test_skipping_verification_is_honoured_only_where_asked_for(tmp_path: Path) -> None:
+def test_server_verification_is_skipped_only_when_configured(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"insecure-skip-tls-verify": True}, {})
     context = config.from_kubeconfig(path).ssl_context()
     assert context is not None
@@ -119,7 +119,7 @@ def test_unknown_context_and_missing_file_are_reported(tmp_path: Path) -> None:
         config.from_kubeconfig(tmp_path / "absent")
 
 
-def test_invalid_certificates_are_a_configuration_error(tmp_path: Path) -> None:
+def test_invalid_certificates_raise_configuration_error(tmp_path: Path) -> None:
     inline = base64.b64encode(b"no pem").decode()
     path = kubeconfig(tmp_path, {}, {"client-certificate-data": inline})
     with pytest.raises(config.ConfigError, match="TLS credentials for https://api:6443"):

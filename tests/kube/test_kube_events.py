@@ -116,7 +116,7 @@ async def test_events_of_cluster_scoped_objects_are_in_default_namespace() -> No
         assert "namespace" not in api.bodies[0]["involvedObject"]
 
 
-def test_only_so_many_notes_are_remembered() -> None:
+def test_event_aggregator_capacity_is_bounded() -> None:
     ledger = EventAggregator(capacity=2)
     for name in "abac":
         ledger.add(EventKey("K", "v1", "ns", name, "", "Normal", "R", ""), START)

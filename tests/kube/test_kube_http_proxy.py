@@ -64,7 +64,7 @@ def test_exceptions_are_names_addresses_networks_and_ports(
     assert result == ("" if excepted else HTTPS["HTTPS_PROXY"])
 
 
-def test_a_pod_and_a_kubeconfig_ask_the_environment(
+def test_proxy_of_environment_is_used_in_cluster_and_with_kubeconfig(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ca.crt").write_bytes(b"")

@@ -110,7 +110,7 @@ async def test_informer_resumes_watch_when_server_ends_it() -> None:
         assert api.watched_from() == ["10", "40"]
 
 
-async def test_informer_relists_with_missed_deletions_when_history_is_gone() -> None:
+async def test_informer_relists_with_missed_deletions_when_history_is_compacted() -> None:
     async with serving() as (api, client):
         api.put("kept")
         api.put("lost")

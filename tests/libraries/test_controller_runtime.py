@@ -103,7 +103,7 @@ def secrets(core: k8s.CoreV1Api) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_a_controller_reconciles_and_another_takes_over(
+def test_controller_reconciles_and_standby_takes_over(
     server: ApiServer, replicas: list[Replica], core: k8s.CoreV1Api
 ) -> None:
     until(lambda: any(r.leads for r in replicas), "nobody leads")
@@ -134,7 +134,7 @@ def test_a_controller_reconciles_and_another_takes_over(
 
 
 @pytest.mark.long
-def test_metadata_informers_and_server_side_apply(
+def test_metadata_informers_and_server_side_apply_work(
     replicas: list[Replica], core: k8s.CoreV1Api
 ) -> None:
     until(lambda: any(r.leads for r in replicas), "nobody leads")

@@ -32,7 +32,7 @@ def program(cache: Path) -> Path:
 
 
 @pytest.mark.long
-def test_objects_watches_and_informers(
+def test_node_client_manages_objects_watches_and_informers(
     apiserver: ApiServer, namespace: str, program: Path, tmp_path: Path
 ) -> None:
     env = environment(KUBECONFIG=str(apiserver.kubeconfig), HOME=str(tmp_path))

@@ -37,7 +37,7 @@ def official(apiserver: ApiServer, namespace: str) -> Any:
     return api
 
 
-def test_kubernetes_typed_objects(official: Any, namespace: str) -> None:
+def test_kubernetes_client_manages_typed_objects(official: Any, namespace: str) -> None:
     core = k8s.CoreV1Api(official)
     body = k8s.V1ConfigMap(metadata=k8s.V1ObjectMeta(name="a", labels={"x": "y"}), data={"k": "v"})
     made = core.create_namespaced_config_map(namespace, body)
@@ -60,7 +60,7 @@ def test_kubernetes_typed_objects(official: Any, namespace: str) -> None:
     core.delete_namespaced_config_map("a", namespace)
 
 
-def test_kubernetes_pages_are_of_one_snapshot(official: Any, namespace: str) -> None:
+def test_kubernetes_client_pages_are_consistent(official: Any, namespace: str) -> None:
     core = k8s.CoreV1Api(official)
     for number in range(5):
         core.create_namespaced_config_map(namespace, {"metadata": {"name": f"m{number}"}})
@@ -91,7 +91,7 @@ def test_kubernetes_dynamic_client_applies(official: Any, namespace: str) -> Non
     assert applied.spec.rules[0].matches[0].path.value == "/"
 
 
-def test_kubernetes_access_reviews_and_tokens(official: Any, namespace: str) -> None:
+def test_kubernetes_client_creates_access_reviews_and_tokens(official: Any, namespace: str) -> None:
     core = k8s.CoreV1Api(official)
     core.create_namespaced_service_account(namespace, {"metadata": {"name": "robot"}})
     spec = k8s.V1TokenRequestSpec(audiences=[], expiration_seconds=600)
@@ -110,7 +110,7 @@ def test_kubernetes_access_reviews_and_tokens(official: Any, namespace: str) -> 
     assert access.status.allowed
 
 
-def test_lightkube(apiserver: ApiServer, namespace: str) -> None:
+def test_lightkube_manages_objects(apiserver: ApiServer, namespace: str) -> None:
     client = lightkube.Client(
         lightkube.KubeConfig.from_file(str(apiserver.kubeconfig)), field_manager="light"
     )
@@ -146,7 +146,7 @@ def test_lightkube(apiserver: ApiServer, namespace: str) -> None:
         client.get(ConfigMap, "a", namespace=namespace)
 
 
-async def test_kr8s(apiserver: ApiServer, namespace: str) -> None:
+async def test_kr8s_manages_objects(apiserver: ApiServer, namespace: str) -> None:
     api = await kr8s.asyncio.api(kubeconfig=str(apiserver.kubeconfig))
     made = await kr8s.asyncio.objects.Namespace({"metadata": {"name": namespace}}, api=api)
     await made.create()

@@ -98,7 +98,7 @@ def output(gateway: ir.Gateway) -> dict[tuple[str, ...], bytes]:
     st.lists(st.sampled_from(GOOD), min_size=1, max_size=4),
     st.lists(st.sampled_from(sorted(BAD)), min_size=1, max_size=6),
 )
-def test_bad_routes_do_not_change_the_output_of_good_ones(
+def test_invalid_routes_do_not_change_output_of_valid_routes(
     good: list[Object], bad: list[str]
 ) -> None:
     served = {f"good-{number}": rule for number, rule in enumerate(good)}
@@ -108,7 +108,9 @@ def test_bad_routes_do_not_change_the_output_of_good_ones(
 
 
 @given(st.sampled_from(sorted(BAD)), st.sampled_from(GOOD))
-def test_bad_object_does_not_change_another_of_its_hostname(kind: str, good: Object) -> None:
+def test_invalid_route_does_not_change_other_routes_of_its_hostname(
+    kind: str, good: Object
+) -> None:
     origin = Origin("HTTPRoute", "n", "good")
 
     def routes(rules: dict[str, Object]) -> list[http.Route]:

@@ -206,7 +206,9 @@ def test_gateways_of_a_service_are_found_by_its_routes(
 
 @settings(max_examples=150, deadline=None)
 @given(EDITS)
-def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | None]]]) -> None:
+def test_incremental_compile_equals_full_compile(
+    edits: list[list[tuple[Key, Object | None]]],
+) -> None:
     engine = fresh()
     generator, other = nginx.Generator(NGINX), envoy.Generator(ENVOY)
     for edit in edits:
@@ -292,7 +294,7 @@ def to_nginx() -> Callable[[ir_gateway.Gateway], None]:
 DATA_PLANES = {"gatehouse.dev/envoy": to_envoys, "gatehouse.dev/nginx": to_nginx}
 
 
-def effort_of_a_new_route(existing: int, controller: str) -> int:
+def calls_for_new_route(existing: int, controller: str) -> int:
     """Return the number of calls in a pass with one new route, given ``existing`` routes."""
     engine, serve = fresh(), DATA_PLANES[controller]()
     changes: dict[Key, Any] = {
@@ -327,7 +329,7 @@ def effort_of_a_new_route(existing: int, controller: str) -> int:
 @pytest.mark.long
 @pytest.mark.parametrize("controller", DATA_PLANES)
 def test_cost_of_new_route_is_nearly_independent_of_existing_routes(controller: str) -> None:
-    few, many = (effort_of_a_new_route(existing, controller) for existing in (300, 3_000))
+    few, many = (calls_for_new_route(existing, controller) for existing in (300, 3_000))
     # The growth is one lookup per chunk.
     assert many < 1.5 * few
 

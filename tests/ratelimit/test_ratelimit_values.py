@@ -26,7 +26,7 @@ def test_descriptor_maps_to_bucket() -> None:
     ]
 
 
-def test_entries_may_come_in_any_order() -> None:
+def test_descriptor_entries_are_accepted_in_any_order() -> None:
     entries = [("rate", "1"), ("schema", "s"), ("burst", "2"), ("cluster", "c")]
     assert descriptors.take_requests(_request(descriptor(*entries))) == [TakeRequest("d:c:s", 1, 2)]
 

@@ -26,7 +26,7 @@ def subjects() -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_subjects_name_an_area_and_are_short() -> None:
+def test_commit_subjects_name_an_area_and_are_short() -> None:
     wrong = [each for each in subjects() if len(each) > 72 or not SUBJECT.fullmatch(each)]
     assert wrong == []
 
@@ -35,5 +35,5 @@ def test_subjects_name_an_area_and_are_short() -> None:
     "subject",
     ["Fix a bug", "agent: Report failures", "agent: report failures.", "agent:report failures"],
 )
-def test_other_subjects_are_found(subject: str) -> None:
+def test_invalid_commit_subject_is_found(subject: str) -> None:
     assert not SUBJECT.fullmatch(subject)

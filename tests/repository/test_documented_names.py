@@ -41,7 +41,7 @@ def page(name: str) -> str:
 
 
 @pytest.mark.parametrize("reasons", [*REASONS, load_balancer_findings.Reason, EventReason])
-def test_reason_has_a_meaning(reasons: type[enum.Enum]) -> None:
+def test_reason_has_a_description(reasons: type[enum.Enum]) -> None:
     for name, text in reference.meanings(reasons).items():
         assert re.match(r"[A-Z`].*\.$", text), name
 
@@ -173,7 +173,7 @@ def test_agent_option_has_a_help_text() -> None:
         assert re.match(r"[A-Z].*\.$", text), key
 
 
-def test_helm_value_has_a_meaning() -> None:
+def test_helm_value_has_a_description() -> None:
     for value in reference.values(reference.VALUES.read_text(encoding="utf-8")):
         assert f"| `{value.name}` |" in page("helm-values.md")
         assert re.match(r"[A-Z].*\.$", value.comment), value.name

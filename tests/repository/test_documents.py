@@ -33,7 +33,7 @@ def test_paths_in_document_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_in_document_lead_somewhere(document: Path) -> None:
+def test_link_targets_in_document_exist(document: Path) -> None:
     for link in LINK.findall(prose(document)):
         if re.match(r"[a-z]+:", link):
             continue

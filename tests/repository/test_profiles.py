@@ -44,14 +44,14 @@ def run(
     return (drawn.read_text() if drawn.exists() else ""), done.stdout + done.stderr
 
 
-def test_every_run_draws_the_same_examples(tmp_path: Path) -> None:
+def test_fixed_profile_draws_the_same_examples_in_every_run(tmp_path: Path) -> None:
     first, report = run(tmp_path)
     assert "hypothesis: profile fixed" in report
     assert len(first.splitlines()) >= 100
     assert run(tmp_path)[0] == first
 
 
-def test_a_failure_says_how_to_get_it_again(tmp_path: Path) -> None:
+def test_failure_report_names_reproduction(tmp_path: Path) -> None:
     _, report = run(tmp_path, assertion="number < 5")
     assert "1 failed" in report
     assert "@reproduce_failure(" in report
@@ -59,7 +59,7 @@ def test_a_failure_says_how_to_get_it_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ci", ["", "1"])
-def test_random_runs_differ_and_name_their_seed(
+def test_random_runs_differ_and_report_their_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ci: str
 ) -> None:
     monkeypatch.setenv("CI", ci) if ci else monkeypatch.delenv("CI", raising=False)
@@ -71,7 +71,7 @@ def test_random_runs_differ_and_name_their_seed(
 
 
 @pytest.mark.parametrize("override", ["derandomize=False", "database=InMemoryExampleDatabase()"])
-def test_a_test_that_overrides_the_profile_is_rejected(tmp_path: Path, override: str) -> None:
+def test_test_with_profile_override_is_rejected(tmp_path: Path, override: str) -> None:
     text = f"from hypothesis.database import InMemoryExampleDatabase\n@settings({override})"
     drawn, report = run(tmp_path, decorator=text)
     assert drawn == ""

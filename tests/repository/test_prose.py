@@ -51,7 +51,7 @@ def test_prose_check_fails_when_a_count_grows(
     assert f"{file}:1: {category}" in output.out
 
 
-def test_update_lowers_a_count_that_shrank(project: Path) -> None:
+def test_update_lowers_a_decreased_count(project: Path) -> None:
     category = "docstrings: opens with a noun clause"
     file = project / check_prose.BASELINE
     file.write_text(json.dumps({**baseline(project), category: 2}))

@@ -22,7 +22,7 @@ def test_reference_pages_are_fresh(tmp_path: Path) -> None:
         assert page.read_text("utf-8") == fresh.read_text("utf-8"), "run `make reference`"
 
 
-def test_values_have_the_comments_before_and_behind_them() -> None:
+def test_helm_values_have_leading_and_trailing_comments() -> None:
     text = "# One.\n# More.\na:\n  b: 1  # two\n\n  c: []\n  d: {}\n"
     assert list(reference.values(text)) == [
         reference.Value("a", "", "One. More."),

@@ -31,7 +31,7 @@ def service(address: str = "", created: str = "2026", kind: str = "LoadBalancer"
     }
 
 
-def test_an_address_once_given_is_kept_and_a_new_one_is_free() -> None:
+def test_assigned_address_is_kept_and_new_address_is_unused() -> None:
     services = {("a", "x"): service("127.100.0.3"), ("a", "y"): service()}
     given_ = load_balancer_ips.assign(services, POOL)
     assert given_[("a", "x")] == "127.100.0.3"
@@ -39,7 +39,7 @@ def test_an_address_once_given_is_kept_and_a_new_one_is_free() -> None:
     assert ipaddress.ip_address(given_[("a", "y")]) in POOL
 
 
-def test_of_two_services_with_one_address_the_older_keeps_it() -> None:
+def test_older_service_keeps_a_duplicate_address() -> None:
     services = {
         ("a", "young"): service("127.100.0.3", "2026"),
         ("b", "old"): service("127.100.0.3", "2025"),
@@ -49,14 +49,14 @@ def test_of_two_services_with_one_address_the_older_keeps_it() -> None:
     assert given_[("a", "young")] != "127.100.0.3"
 
 
-def test_other_services_get_none_and_foreign_addresses_are_replaced() -> None:
+def test_only_load_balancers_get_addresses_and_foreign_ones_are_replaced() -> None:
     services = {("a", "ip"): service(kind="ClusterIP"), ("a", "far"): service("10.0.0.1")}
     given_ = load_balancer_ips.assign(services, POOL)
     assert given_.keys() == {("a", "far")}
     assert given_[("a", "far")].startswith("127.100.0.")
 
 
-def test_a_full_pool_names_the_service_left_without() -> None:
+def test_exhausted_pool_error_names_the_service() -> None:
     services = {("a", str(number)): service() for number in range(7)}
     with pytest.raises(load_balancer_ips.PoolExhausted, match="a/"):
         load_balancer_ips.assign(services, POOL)
@@ -87,7 +87,7 @@ def deployment(**container: Any) -> dict[str, Any]:
     }
 
 
-def test_a_pod_is_named_by_deployment_and_template() -> None:
+def test_pod_name_depends_on_deployment_and_template() -> None:
     first, again = pods.pod_for(deployment(), "n"), pods.pod_for(deployment(), "n")
     changed = pods.pod_for(deployment(command=["x"]), "n")
     assert first == again
@@ -96,7 +96,7 @@ def test_a_pod_is_named_by_deployment_and_template() -> None:
     assert pods.service_of(deployment()) == "svc"
 
 
-def test_environment_is_what_a_kubelet_would_give() -> None:
+def test_environment_is_expanded_like_kubelet() -> None:
     secret = {"name": "s", "key": "k"}
     env = [
         {"name": "UNSUPPORTED", "valueFrom": {"secretKeyRef": secret}},
@@ -124,12 +124,12 @@ def test_environment_is_what_a_kubelet_would_give() -> None:
         ("plain", "plain"),
     ],
 )
-def test_mount_paths_lead_to_the_volumes_directories(value: str, expected: str) -> None:
+def test_mount_paths_are_relocated_to_volume_directories(value: str, expected: str) -> None:
     mounts = {"/var/run/x": "/d/token", "/var/run/x/deep": "/d/deep"}
     assert pods.relocate(value, mounts) == expected
 
 
-def test_conditions_keep_their_time_until_they_turn() -> None:
+def test_transition_time_changes_only_with_the_condition() -> None:
     pod = pods.pod_for(deployment(), "n")
     ready = pods.Condition(running=True, ready=True)
     pod["status"] = pods.pod_status(pod, "127.0.0.1", ready, NOW)
@@ -143,7 +143,7 @@ def test_conditions_keep_their_time_until_they_turn() -> None:
     )
 
 
-def test_more_replicas_than_one_machine_runs_are_stated() -> None:
+def test_deployment_status_reports_replicas_that_do_not_run() -> None:
     asked = deployment()
     asked["spec"]["replicas"] = 3
     status = pods.deployment_status(asked, ready=True, now=NOW)
@@ -151,7 +151,7 @@ def test_more_replicas_than_one_machine_runs_are_stated() -> None:
     assert "only one of 3 replicas" in status["conditions"][0]["message"]
 
 
-def test_certificates_are_made_once_kept_private_and_renewed_in_time(tmp_path: Path) -> None:
+def test_certificates_are_created_once_private_and_renewed_before_expiry(tmp_path: Path) -> None:
     made = pki.Pki(tmp_path / "pki")
     made.ensure(now=NOW)
     pair = made.leaf(pki.APISERVER)
@@ -165,7 +165,7 @@ def test_certificates_are_made_once_kept_private_and_renewed_in_time(tmp_path: P
     renewed.verify_directly_issued_by(x509.load_pem_x509_certificate(made.ca().cert.read_bytes()))
 
 
-def test_a_state_directory_has_one_holder_and_keeps_its_addresses(tmp_path: Path) -> None:
+def test_state_directory_has_one_owner_and_keeps_its_addresses(tmp_path: Path) -> None:
     state = State(tmp_path / "state")
     state.acquire()
     with pytest.raises(StateError, match="in use"):
@@ -192,11 +192,11 @@ def test_invalid_address_is_rejected(address: str) -> None:
         ({"lifecycle": {"postStart": {"sleep": {"seconds": 3}}}}, 0.0),
     ],
 )
-def test_only_a_sleep_delays_the_end_of_a_pod(container: dict[str, Any], seconds: float) -> None:
+def test_only_sleep_action_is_a_pre_stop_delay(container: dict[str, Any], seconds: float) -> None:
     assert pods.pre_stop_seconds(pods.pod_for(deployment(**container), "n")) == seconds
 
 
-def test_a_daemon_sets_pod_is_its_own_and_counted_once() -> None:
+def test_daemon_set_owns_its_pod_and_counts_one_replica() -> None:
     workload = {
         "kind": "DaemonSet",
         "metadata": {"name": "d", "namespace": "n", "uid": "u", "generation": 4},
@@ -213,5 +213,5 @@ def test_a_daemon_sets_pod_is_its_own_and_counted_once() -> None:
 @pytest.mark.parametrize(
     ("stated", "seconds"), [({}, 30.0), ({"terminationGracePeriodSeconds": 5}, 5.0)]
 )
-def test_a_pod_has_as_long_to_end_as_it_says(stated: dict[str, Any], seconds: float) -> None:
+def test_grace_period_is_that_of_the_pod_or_default(stated: dict[str, Any], seconds: float) -> None:
     assert pods.grace({"spec": stated}, 30.0) == seconds

@@ -33,16 +33,14 @@ def obj(kind: str, *, node: str = "", **metadata: Any) -> dict[str, Any]:
         (obj("Pod", labels=LABELS), True),
     ],
 )
-def test_foreign_object_is_one_that_this_node_does_not_run(
-    found: dict[str, Any], foreign: bool
-) -> None:
+def test_foreign_object_is_recognized(found: dict[str, Any], foreign: bool) -> None:
     assert not_run.is_foreign(found, "local") is foreign
 
 
 @pytest.mark.parametrize(
     ("kind", "type_"), [("Deployment", "Available"), ("Pod", "PodScheduled"), ("Job", "Complete")]
 )
-def test_status_says_once_why_nothing_runs(kind: str, type_: str) -> None:
+def test_status_reports_once_why_nothing_runs(kind: str, type_: str) -> None:
     found = {**obj(kind), "status": {"phase": "Pending"}}
     status = not_run.status(found, not_run.MESSAGE, NOW)
     assert status is not None
@@ -59,7 +57,7 @@ def test_status_of_another_controller_stays() -> None:
     assert not_run.status({**obj("Deployment"), "status": other}, not_run.MESSAGE, NOW) is None
 
 
-def test_status_of_refused_data_plane_follows_the_reason() -> None:
+def test_status_of_rejected_data_plane_follows_the_reason() -> None:
     found = obj("Deployment", labels=LABELS)
     first = not_run.status(found, "GatewayClass a not found", NOW)
     assert first is not None
@@ -89,8 +87,6 @@ def test_status_of_refused_data_plane_follows_the_reason() -> None:
         ({"envFrom": [{"secretRef": {"name": "s"}}]}, ["envFrom"]),
     ],
 )
-def test_fields_that_one_machine_ignores_are_named(
-    container: dict[str, Any], fields: list[str]
-) -> None:
+def test_ignored_fields_are_named(container: dict[str, Any], fields: list[str]) -> None:
     workload = {"spec": {"template": {"spec": {"containers": [container]}}}}
     assert not_run.ignored_fields(workload) == fields

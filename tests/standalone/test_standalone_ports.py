@@ -12,7 +12,7 @@ from gatehouse.standalone.state_directory import State
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0"])
-def test_a_free_port_is_none_that_connections_get(host: str) -> None:
+def test_free_port_is_outside_the_ephemeral_range(host: str) -> None:
     first = int(free_ports.CONNECTIONS.read_text().split()[0])
     for _ in range(20):
         port = free_ports.free_port(host)
@@ -20,7 +20,7 @@ def test_a_free_port_is_none_that_connections_get(host: str) -> None:
         assert free_ports.is_free(host, port)
 
 
-def test_where_connections_may_have_all_ports_the_kernel_chooses(
+def test_kernel_chooses_port_when_ephemeral_range_has_all_ports(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     everything = tmp_path / "range"
@@ -36,7 +36,7 @@ def test_port_with_a_listener_is_not_free() -> None:
         assert not free_ports.is_free("127.0.0.1", busy.getsockname()[1])
 
 
-def test_an_installation_keeps_the_ports_it_got(tmp_path: Path) -> None:
+def test_installation_keeps_its_ports(tmp_path: Path) -> None:
     first = State(tmp_path).addresses("127.0.0.1:0", "[::1]:0")
     assert first.agent.startswith("[::1]:")
     assert State(tmp_path).addresses("127.0.0.1:0", "[::1]:0") == first

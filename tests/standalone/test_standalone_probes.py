@@ -35,7 +35,7 @@ QUICK = {"periodSeconds": 0.1}
         (False, 2, 3, "x.x..xx.xxx", "----.-----x"),
     ],
 )
-def test_a_verdict_turns_after_so_many_of_the_same_in_a_row(
+def test_probe_result_changes_after_consecutive_results(
     good: bool, success: int, failure: int, answers: str, turns: str
 ) -> None:
     tally = ProbeCounter(Timing(success_threshold=success, failure_threshold=failure), good=good)
@@ -46,7 +46,7 @@ def test_a_verdict_turns_after_so_many_of_the_same_in_a_row(
     assert found == turns
 
 
-def test_numbers_that_are_not_stated_are_the_usual_ones() -> None:
+def test_probe_timing_has_defaults_of_kubernetes() -> None:
     assert timing_of({"httpGet": {}, "periodSeconds": 0, "failureThreshold": 5}) == Timing(
         period_seconds=10, timeout_seconds=1, failure_threshold=5
     )
@@ -167,7 +167,7 @@ async def test_probe_of_another_kind_is_ignored(tmp_path: Path, probe: str) -> N
     assert not left.exists()
 
 
-async def test_pauses_grow_between_restarts_of_a_process_that_ends(
+async def test_restart_back_off_grows_while_liveness_probe_fails(
     tmp_path: Path, server: Server
 ) -> None:
     pod = Pod(tmp_path, SLEEP, livenessProbe=server.probe)
@@ -186,7 +186,7 @@ async def test_pauses_grow_between_restarts_of_a_process_that_ends(
         assert runner.state.restarts == 2
 
 
-async def test_one_that_does_not_end_is_killed_after_its_hook_and_grace_period(
+async def test_stuck_process_is_killed_after_hook_and_grace_period(
     tmp_path: Path, server: Server
 ) -> None:
     hook = {"preStop": {"sleep": {"seconds": 1}}}
@@ -203,7 +203,7 @@ async def test_one_that_does_not_end_is_killed_after_its_hook_and_grace_period(
         assert time.monotonic() - began > 2.5
 
 
-async def test_a_response_that_is_late_is_a_failure(tmp_path: Path, server: Server) -> None:
+async def test_late_response_fails_the_probe(tmp_path: Path, server: Server) -> None:
     server.delay = 1.0
     pod = Pod(tmp_path, SLEEP, livenessProbe={**server.probe, "timeoutSeconds": 0.2})
     async with pod.running() as runner:
@@ -211,7 +211,7 @@ async def test_a_response_that_is_late_is_a_failure(tmp_path: Path, server: Serv
         assert runner.state.message.startswith("liveness probe: timeout after 0.2 s;")
 
 
-async def test_a_node_that_finds_it_running_takes_nothing_back(
+async def test_restarted_node_keeps_status_of_running_container(
     tmp_path: Path, server: Server
 ) -> None:
     pod = Pod(tmp_path, SLEEP, readinessProbe={**server.probe, "failureThreshold": 5})

@@ -33,7 +33,7 @@ async def shown(address: str, ca: Path) -> x509.Certificate | None:
     return x509.load_der_x509_certificate(found)
 
 
-async def test_the_channels_certificate_is_renewed_before_it_expires(
+async def test_agent_channel_certificate_is_renewed_before_expiry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(up, "RENEW_SECONDS", 2.0)

@@ -65,13 +65,13 @@ def test_workload_of_another_controllers_gateway_is_not_run() -> None:
     assert found == "GatewayClass edge: spec.controllerName: 'example.com/other' is another's"
 
 
-def test_workload_without_its_class_stays_if_it_has_run() -> None:
+def test_workload_without_its_class_keeps_running_only_if_running() -> None:
     assert trust.refusal(workload(), GATEWAYS, {}, lambda: True) == ""
     found = trust.refusal(workload(), GATEWAYS, {}, lambda: False)
     assert found == "GatewayClass edge not found"
 
 
-def test_stored_pod_gives_identity_and_status_alone() -> None:
+def test_stored_pod_provides_only_identity_and_status() -> None:
     own: dict[str, Any] = {
         "metadata": {"name": "p", "namespace": "ns", "labels": {"a": "b"}, "annotations": {}},
         "spec": {"containers": [{"command": ["gatehouse", "agent"]}]},

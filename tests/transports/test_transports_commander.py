@@ -171,7 +171,7 @@ def test_configuration_names_its_target_nginx(text: str, expected: Register | No
     assert main_file.read_description(text) == expected
 
 
-def test_equal_bundles_make_equal_archives_of_relative_paths_and_modes() -> None:
+def test_archives_of_equal_file_sets_are_equal_with_paths_and_modes() -> None:
     main = main_file.build(ABOUT, bundle(""))
     packed = payload.archive(bundle("x"), main)
     assert packed == payload.archive(bundle("x"), main)
@@ -195,7 +195,7 @@ def test_malformed_upload_is_ignored(uploaded: bytes) -> None:
     assert payload.uploaded_head(uploaded) == ""
 
 
-async def test_a_bundle_arrives_with_a_main_file_and_is_confirmed(
+async def test_file_set_is_uploaded_with_main_file_and_confirmed(
     control_plane: ControlPlane,
 ) -> None:
     seen = Seen()
@@ -296,7 +296,7 @@ async def test_invalid_token_is_denied(control_plane: ControlPlane, token: str) 
         assert denied.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_only_requested_agent_may_download(control_plane: ControlPlane) -> None:
+async def test_only_requested_agent_can_download(control_plane: ControlPlane) -> None:
     seen = Seen("silent")
     control_plane.server.publish("shop/other", bundle("theirs"))
     async with (
@@ -347,12 +347,12 @@ async def test_interrupted_download_is_retried(tmp_path: Path) -> None:
     control_plane = ControlPlane(tmp_path)
     await control_plane.start()
     try:
-        await _cut_and_asked_again(control_plane)
+        await _interrupt_download(control_plane)
     finally:
         await control_plane.server.stop(0.1)
 
 
-async def _cut_and_asked_again(control_plane: ControlPlane) -> None:
+async def _interrupt_download(control_plane: ControlPlane) -> None:
     seen = Seen()
     noise = File.make("gatehouse/noise", random.Random(1).randbytes(3 << 20))
     async with channel(control_plane.port, control_plane.cert, "control.plane") as made:

@@ -51,7 +51,7 @@ async def has(plane: ControlPlane, gateway: str, instance: str, version: str) ->
             await asyncio.sleep(0.005)
 
 
-async def everybody_else_is_served(plane: ControlPlane, changes: int = 10) -> None:
+async def assert_other_agents_are_served(plane: ControlPlane, changes: int = 10) -> None:
     """Change both Gateways; the honest ones get every version at once."""
     for number in range(changes):
         for gateway in (GATEWAY, OTHER):
@@ -81,7 +81,7 @@ async def test_agent_that_never_reads_delays_no_other_agent_and_retains_no_file_
                 report = await control_plane.until(lambda report: bool(report.error))
                 assert report.error == "pod-2: no response within 1 s"
             del each
-        await everybody_else_is_served(control_plane)
+        await assert_other_agents_are_served(control_plane)
         # Messages for an agent that never reads are buffered, so the server must disconnect it.
         report = await control_plane.until(lambda report: len(report.instances) == 1)
         assert report.programmed
@@ -109,7 +109,7 @@ async def test_unsolicited_responses_are_ignored(control_plane: ControlPlane) ->
         wire_agent(control_plane, "good:pod-2") as liar,
         liar.applying(lies),
     ):
-        await everybody_else_is_served(control_plane)
+        await assert_other_agents_are_served(control_plane)
         report = await control_plane.until(lambda report: bool(report.error))
         assert report.error == "pod-2: no response within 1 s"
         confirmed = {each.instance: each.confirmed for each in report.instances}
@@ -130,7 +130,7 @@ async def test_unsent_version_is_not_confirmed(
             await liar.send_served_version(version)
         call = liar.subscribe()
         await control_plane.until(lambda report: len(report.instances) == 2)
-        await everybody_else_is_served(control_plane)
+        await assert_other_agents_are_served(control_plane)
         report = control_plane.server.report(GATEWAY)
         assert {each.instance: each.confirmed for each in report.instances}["pod-2"] == ""
         assert not report.programmed
@@ -159,7 +159,7 @@ async def test_flood_of_reports_and_streams_does_not_delay_other_agents(
         await loud.connect()
         calls = [loud.subscribe() for _ in range(50)]
         shouting = [asyncio.create_task(shout(loud, number)) for number in range(20)]
-        await everybody_else_is_served(control_plane, 50)
+        await assert_other_agents_are_served(control_plane, 50)
         done = True
         await asyncio.gather(*shouting)
         for call in calls:

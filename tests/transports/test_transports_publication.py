@@ -73,7 +73,7 @@ def test_file_response_follows_protocol() -> None:
         assert reply.contents.contents == content
 
 
-def test_old_contents_stay_while_an_instance_may_fetch_them() -> None:
+def test_old_contents_are_kept_while_an_instance_can_fetch_them() -> None:
     one, two = bundle("one"), bundle("two")
     publication = Publication(keep_seconds=10.0)
     assert publication.publish(one, set(), 0.0)
@@ -319,6 +319,6 @@ async def test_token_review_continues_while_caller_waits_and_is_cancelled_otherw
     assert sorted(asked) == ["other", "other", "pod"]
 
 
-def test_a_call_without_a_token_is_denied() -> None:
+def test_call_without_token_is_denied() -> None:
     with pytest.raises(Denied, match="authorization"):
         token_in([("uuid", "x"), ("authorization", "Bearer ")])

@@ -100,7 +100,7 @@ async def confirm_until(call: Any, version: str) -> None:
         pass
 
 
-async def test_burst_of_calls_is_answered_completely(
+async def test_burst_of_calls_gets_all_responses(
     plane: ControlPlane,
 ) -> None:
     file_set = bundle("one")

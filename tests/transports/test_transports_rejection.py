@@ -30,18 +30,18 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("text", REJECTIONS)
-def test_texts_of_nginx_are_rejections(text: str) -> None:
+def test_nginx_messages_are_rejections(text: str) -> None:
     assert quotes_nginx(text)
     assert commander.apply_response("c", text) == ApplyResponse("c", text, rejected=True)
 
 
 @pytest.mark.parametrize("text", FAILURES)
-def test_failures_of_an_agent_are_no_rejections(text: str) -> None:
+def test_agent_failures_are_not_rejections(text: str) -> None:
     assert not quotes_nginx(text)
     assert commander.apply_response("c", text) == ApplyResponse("c", text)
 
 
-def test_rejection_to_own_agent_needs_no_text_of_nginx() -> None:
+def test_rejection_by_own_agent_does_not_require_nginx_message() -> None:
     rejected = common_pb2.CommandResponse(message=NGINX_REJECTED, error="nginx -t exited with -11")
     assert mpi.is_rejection(rejected)
     assert not mpi.is_rejection(common_pb2.CommandResponse(message="Config apply failed"))

@@ -176,7 +176,7 @@ def test_stream_is_ended_after_unanswered_requests() -> None:
     assert state.receive(Elapsed(), state.wake_at or 0.0) == [End(1)]
 
 
-def test_stream_is_kept_when_responses_are_late() -> None:
+def test_stream_stays_open_when_responses_are_late() -> None:
     state = connected()
     for number in range(3 * MAX_UNANSWERED_REQUESTS):
         now = state.wake_at or 0.0

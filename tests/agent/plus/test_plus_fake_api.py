@@ -58,7 +58,7 @@ async def client(fake: FakePlus) -> AsyncIterator[Client]:
         yield Client(session, base)
 
 
-async def test_versions_are_listed_and_others_are_unknown(client: Client) -> None:
+async def test_api_versions_are_listed_and_unknown_versions_rejected(client: Client) -> None:
     assert await client.ask("GET", "") == (200, list(range(1, 10)))
     assert await client.ask("GET", "/") == (200, list(range(1, 10)))
     assert await client.refused("GET", "/10/nginx") == (404, "UnknownVersion")

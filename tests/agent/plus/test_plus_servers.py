@@ -40,7 +40,7 @@ def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
         ((), (), server_diff.Changes()),
     ],
 )
-def test_only_what_differs_is_done(
+def test_diff_contains_only_required_changes(
     present: tuple[Endpoint, ...], desired: tuple[Endpoint, ...], expected: server_diff.Changes
 ) -> None:
     assert server_diff.diff(shown(*present), server_diff.desired_servers(desired)) == expected
@@ -180,7 +180,7 @@ async def test_failed_action_reports_reason(
         (Fault(status=503, code="Busy", text="later"), "503 Busy: later"),
     ],
 )
-async def test_failed_api_request_is_an_error(
+async def test_failed_api_request_raises_error(
     fake: FakePlus, tmp_path: Path, fault: Fault, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "API_TIMEOUT_SECONDS", 0.2)
@@ -190,7 +190,7 @@ async def test_failed_api_request_is_an_error(
             await client.Api(tmp_path / "api.sock").get("nginx")
 
 
-async def test_unreachable_api_is_an_error(tmp_path: Path) -> None:
+async def test_unreachable_api_raises_error(tmp_path: Path) -> None:
     with pytest.raises(client.PlusError, match=r"none\.sock"):
         await client.Api(tmp_path / "none.sock").get("nginx")
     assert await metrics.samples(tmp_path / "none.sock") == []
@@ -208,7 +208,7 @@ async def test_synchronise_ignores_server_that_is_already_removed(
         await upstreams.synchronise(client.Api(socket), "http", "u", [])
 
 
-async def test_figures_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> None:
+async def test_metrics_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> None:
     socket = tmp_path / "api.sock"
     fake.plus.upstreams["stream", "s"].load("10.0.0.1:53 down")
     async with fake.serving(socket):

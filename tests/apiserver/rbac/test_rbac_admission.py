@@ -94,14 +94,16 @@ def test_namespaced_rules_can_be_granted_only_in_their_namespace() -> None:
         (rule("update", "roles", GROUP), False, False),
     ],
 )
-def test_escalate(held: Object, creates: bool, updates: bool) -> None:
+def test_escalate_verb_permits_granting_missing_rules(
+    held: Object, creates: bool, updates: bool
+) -> None:
     authorizer, obj = holding(held), role(GET_NODES, namespace="prod")
     old = role(namespace="prod")
     assert (refused(authorizer, "Role", obj) == "") is creates
     assert (refused(authorizer, "Role", obj, old) == "") is updates
 
 
-def test_aggregation_needs_everything() -> None:
+def test_aggregation_rule_requires_cluster_admin() -> None:
     rule = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
     gathering = named(rules=[], aggregationRule=rule)
     message = (
@@ -136,7 +138,7 @@ def test_binding_is_rejected_unless_user_has_rules_of_role(old: str | None) -> N
         (rule("bind", "clusterroles"), False),
     ],
 )
-def test_bind(held: Object, bound: bool) -> None:
+def test_bind_verb_permits_binding_of_role(held: Object, bound: bool) -> None:
     wanted = binding("ClusterRole", "nodes", "prod", "u")
     assert (refused(holding(held), "RoleBinding", wanted) == "") is bound
     assert (refused(holding(held, namespace="prod"), "RoleBinding", wanted) == "") is bound
@@ -144,7 +146,7 @@ def test_bind(held: Object, bound: bool) -> None:
     assert refused(holding(held, namespace="prod"), "ClusterRoleBinding", wanted | named()) != ""
 
 
-def test_a_refusal_names_its_object() -> None:
+def test_forbidden_error_names_its_object() -> None:
     with pytest.raises(ApiError) as caught:
         check_write(holding(), USER, "Role", role(GET_NODES, namespace="prod"))
     error = caught.value
@@ -153,7 +155,7 @@ def test_a_refusal_names_its_object() -> None:
     )
 
 
-def test_roles_that_are_not_there() -> None:
+def test_binding_to_missing_role_is_rejected() -> None:
     lost = binding("ClusterRole", "lost", "prod")
     message = f'clusterroles.{GROUP} "lost" not found'
     assert refused(holding(*EVERYTHING[1:]), "RoleBinding", lost) == message
@@ -174,6 +176,6 @@ def test_garbage_collector_metadata_changes_are_allowed() -> None:
     assert refused(held, "ClusterRole", {**new, "metadata": {"name": "x", "labels": {}}}, old) != ""
 
 
-def test_masters_write_anything() -> None:
+def test_system_masters_can_write_any_role() -> None:
     check_write(Authorizer(), ROOT, "ClusterRole", role(*EVERYTHING))
     check_write(Authorizer(), ROOT, "ClusterRoleBinding", binding("ClusterRole", "lost"))

@@ -50,7 +50,7 @@ def expression(key: str, operator: str, *options: str) -> Object:
         ({"matchLabels": {"a": "1"}} | expression("b", "Exists"), False),
     ],
 )
-def test_selectors(selector: Object, selected: bool) -> None:
+def test_cluster_role_selector_matches_labels(selector: Object, selected: bool) -> None:
     assert selects(selector, {"a": "1"}) is selected
 
 
@@ -67,7 +67,7 @@ def test_union_is_ordered_and_without_duplicates() -> None:
     assert union(role("plain", "pods"), others) is None
 
 
-def test_changed_roles_carries_rules_through_several_roles() -> None:
+def test_changed_roles_aggregates_rules_transitively() -> None:
     roles = [
         role("admin", gathers="admin"),
         role("edit", gathers="edit", admin="true"),
@@ -79,14 +79,14 @@ def test_changed_roles_carries_rules_through_several_roles() -> None:
     assert roles[0]["rules"] == []
 
 
-def test_changed_roles_gives_nothing_when_nothing_changes() -> None:
+def test_changed_roles_is_empty_without_changes() -> None:
     assert (
         changed_roles([role("view", "pods", gathers="view"), role("more", "pods", view="true")])
         == []
     )
 
 
-def test_changed_roles_ends_when_roles_gather_each_other() -> None:
+def test_changed_roles_terminates_for_cyclic_aggregation() -> None:
     roles = [
         role("a", gathers="a", b="true"),
         role("b", gathers="b", a="true"),

@@ -56,7 +56,9 @@ def holding(**objects: Object) -> Authorizer:
          'User "system:serviceaccount:ci:builder"'),
     ],
 )  # fmt: skip
-def test_a_cluster_binding_reaches_everywhere(subject: str, user: User, shown: str) -> None:
+def test_cluster_role_binding_applies_to_all_namespaces(
+    subject: str, user: User, shown: str
+) -> None:
     held = holding(
         ClusterRole__reader=role(READ_PODS),
         ClusterRoleBinding__b=binding("ClusterRole/reader", subject),
@@ -69,7 +71,7 @@ def test_a_cluster_binding_reaches_everywhere(subject: str, user: User, shown: s
 
 
 @pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
-def test_a_role_binding_reaches_its_namespace(kind: str) -> None:
+def test_role_binding_applies_to_its_namespace_only(kind: str) -> None:
     held = holding(
         Role__prod__reader=role(READ_PODS),
         ClusterRole__reader=role(READ_PODS, READ_METRICS),
@@ -98,7 +100,7 @@ def test_invalid_subjects_of_cluster_binding_are_ignored(subject: str) -> None:
         assert held.authorize(user, pods("ci")) == (False, "")
 
 
-def test_a_service_account_without_namespace_is_of_the_bindings_namespace() -> None:
+def test_service_account_subject_defaults_to_namespace_of_binding() -> None:
     held = holding(
         Role__ci__reader=role(READ_PODS),
         RoleBinding__ci__b=binding("Role/reader", "ServiceAccount/builder"),
@@ -109,7 +111,7 @@ def test_a_service_account_without_namespace_is_of_the_bindings_namespace() -> N
     )
 
 
-def test_a_cluster_binding_never_finds_a_role_of_a_namespace() -> None:
+def test_cluster_role_binding_ignores_namespaced_roles() -> None:
     held = holding(
         ClusterRole__reader=role(READ_PODS),
         Role__prod__reader=role(READ_PODS),
@@ -118,7 +120,7 @@ def test_a_cluster_binding_never_finds_a_role_of_a_namespace() -> None:
     assert held.authorize(ALICE, pods("prod")) == (False, "")
 
 
-def test_masters_may_do_anything() -> None:
+def test_system_masters_are_always_authorized() -> None:
     authorizer = Authorizer()
     assert authorizer.authorize(ROOT, Attributes("frobnicate", path="/x")) == (True, "")
     assert authorizer.rules_for(ROOT, "any") == list(EVERYTHING)
@@ -138,7 +140,7 @@ def test_reason_names_missing_roles_when_request_is_denied() -> None:
     assert held.authorize(ALICE, pods("prod"))[0]
 
 
-def test_every_change_counts_at_once() -> None:
+def test_changes_of_roles_and_bindings_apply_at_once() -> None:
     authorizer = Authorizer()
 
     def may() -> bool:
@@ -164,7 +166,7 @@ def test_every_change_counts_at_once() -> None:
     assert not may()
 
 
-def test_bindings_of_one_name_in_several_namespaces_are_apart() -> None:
+def test_bindings_with_one_name_in_several_namespaces_are_independent() -> None:
     held = holding(
         ClusterRole__reader=role(READ_PODS),
         RoleBinding__one__b=binding("ClusterRole/reader", "User/alice"),
@@ -176,7 +178,7 @@ def test_bindings_of_one_name_in_several_namespaces_are_apart() -> None:
     assert held.authorize(User("bob"), pods("one"))[0]
 
 
-def test_rules_for_a_user_come_once_per_binding() -> None:
+def test_rules_for_user_are_listed_once_per_binding() -> None:
     held = holding(
         ClusterRole__metrics=role(READ_METRICS),
         ClusterRoleBinding__m=binding("ClusterRole/metrics", "User/alice", "Group/dev"),
@@ -188,7 +190,7 @@ def test_rules_for_a_user_come_once_per_binding() -> None:
     assert held.rules_for(User("bob"), "prod") == []
 
 
-def test_rules_of_a_reference() -> None:
+def test_rules_of_returns_rules_of_referenced_role() -> None:
     held = holding(Role__prod__r=role(READ_PODS), ClusterRole__r=role(READ_METRICS))
     assert held.rules_of({"kind": "Role", "name": "r"}, "prod") == [READ_PODS]
     assert held.rules_of({"kind": "ClusterRole", "name": "r"}, "prod") == [READ_METRICS]
@@ -207,12 +209,12 @@ def test_rules_of_a_reference() -> None:
         ("Pod", "x"),
     ],
 )
-def test_objects_of_another_scope_or_kind_are_refused(kind: str, namespace: str) -> None:
+def test_object_of_wrong_scope_or_kind_is_rejected(kind: str, namespace: str) -> None:
     with pytest.raises(ValueError, match=kind):
         Authorizer().set(kind, namespace, "name", {})
 
 
-def test_decisions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decision_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     authorizer, asked = Authorizer(cache_size=2), list[Attributes]()
     decide = Authorizer._decide
 

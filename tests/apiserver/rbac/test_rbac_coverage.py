@@ -71,11 +71,11 @@ def urls(verbs: str, paths: str) -> Rule:
         ([], [rule("", "v1", "pods")], True),
     ],
 )  # fmt: skip
-def test_covers(owner: list[Rule], wanted: list[Rule], covered: bool) -> None:
+def test_covers_compares_rules(owner: list[Rule], wanted: list[Rule], covered: bool) -> None:
     assert covers(owner, wanted) is covered
 
 
-def test_uncovered_atoms_come_in_order() -> None:
+def test_uncovered_rules_are_ordered() -> None:
     owner = [rule("get", "v1", "pods")]
     wanted = [rule("get list", "v1", "pods nodes", "a"), urls("get", "/x")]
     assert uncovered(owner, wanted) == [
@@ -86,7 +86,7 @@ def test_uncovered_atoms_come_in_order() -> None:
     ]
 
 
-def test_compact_joins_verbs_about_the_same_thing() -> None:
+def test_compact_merges_verbs_of_the_same_resource() -> None:
     pieces = [*atoms(rule("get list", "v1 v2", "pods", "a")), urls("get", "/x")]
     assert compact(pieces) == [
         rule("get list", "v1", "pods", "a"),
@@ -96,7 +96,7 @@ def test_compact_joins_verbs_about_the_same_thing() -> None:
     assert pieces[0]["verbs"] == ["get"]
 
 
-def test_the_message_is_that_of_kubernetes() -> None:
+def test_escalation_message_equals_that_of_kubernetes() -> None:
     user = User("u", groups=("g", "h"))
     missing = [
         rule("delete", "apps", "deployments", "a"),
@@ -112,7 +112,7 @@ def test_the_message_is_that_of_kubernetes() -> None:
     ]
 
 
-def test_a_rule_of_too_many_atoms_is_not_broken_up() -> None:
+def test_rule_with_too_many_atoms_is_not_split() -> None:
     many = " ".join(str(number) for number in range(MAX_ATOMS // 2 + 1))
     big = rule("get list", "v1", many)
     halves = [rule("get", "v1", "*"), rule("list", "v1", "*")]

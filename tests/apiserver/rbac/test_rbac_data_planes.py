@@ -44,14 +44,16 @@ def bound(kind: str, namespace: str) -> Authorizer:
 
 @pytest.mark.parametrize("plural", ["deployments", "daemonsets"])
 @pytest.mark.parametrize(("obj", "old"), [(MARKED, None), (MARKED, PLAIN), (PLAIN, MARKED)])
-def test_user_is_refused(plural: str, obj: Object, old: Object | None) -> None:
+def test_user_write_to_data_plane_is_forbidden(
+    plural: str, obj: Object, old: Object | None
+) -> None:
     with pytest.raises(ApiError) as result:
         check_write(Authorizer(), call(TENANT, plural), obj, old)
     assert result.value.code == 403
     assert result.value.message.startswith(f'{plural}.apps "x" is forbidden: metadata.labels[')
 
 
-def test_user_may_write_all_others_and_scale() -> None:
+def test_user_can_write_other_workloads_and_scale_data_planes() -> None:
     check_write(Authorizer(), call(TENANT), PLAIN, None)
     check_write(Authorizer(), call(TENANT), {"metadata": {"name": "x"}}, PLAIN)
     check_write(Authorizer(), call(TENANT, subresource="scale"), MARKED, MARKED)
@@ -61,11 +63,11 @@ def test_user_may_write_all_others_and_scale() -> None:
 @pytest.mark.parametrize(
     "user", [User("system:gatehouse:controller"), User("u", groups=("system:masters",)), SYSTEM]
 )
-def test_controller_and_administrators_may_write(user: User) -> None:
+def test_controller_and_administrators_can_write_data_planes(user: User) -> None:
     check_write(Authorizer(), call(user), MARKED, None)
 
 
-def test_cluster_admin_counts_only_for_the_whole_cluster() -> None:
+def test_cluster_admin_in_one_namespace_cannot_write_data_planes() -> None:
     check_write(bound("ClusterRoleBinding", ""), call(TENANT), MARKED, None)
     with pytest.raises(ApiError):
         check_write(bound("RoleBinding", "ns"), call(TENANT), MARKED, None)

@@ -41,7 +41,7 @@ def may(user: str, text: str, group: str = "", namespace: str = "prod") -> bool:
     return SERVER.authorize(User(user), attributes)[0]
 
 
-def test_objects_are_valid_complete_and_apart() -> None:
+def test_default_objects_are_valid_and_distinct() -> None:
     names = set()
     for obj in objects():
         kind, metadata = obj["kind"], obj["metadata"]
@@ -91,7 +91,7 @@ def test_objects_are_valid_complete_and_apart() -> None:
         ("get customresourcedefinitions", "apiextensions.k8s.io", ""),
     ],
 )
-def test_roles_of_people(text: str, group: str, least: str) -> None:
+def test_user_roles_grant_expected_permissions(text: str, group: str, least: str) -> None:
     order = ("view", "edit", "admin")
     allowed = [name for name in order if may(name, text, group)]
     assert allowed == ([] if not least else list(order[order.index(least) :]))
@@ -129,7 +129,9 @@ def test_roles_of_people(text: str, group: str, least: str) -> None:
         (NODE, "get gateways", GATEWAY_API, False),
     ],
 )
-def test_gatehouses_own_parts(user: str, text: str, group: str, allowed: bool) -> None:
+def test_component_roles_grant_expected_permissions(
+    user: str, text: str, group: str, allowed: bool
+) -> None:
     assert may(user, text, group) is allowed
 
 
@@ -148,7 +150,9 @@ def test_gatehouses_own_parts(user: str, text: str, group: str, allowed: bool) -
         ("system:authenticated", Attributes("list", "", "pods"), False),
     ],
 )  # fmt: skip
-def test_everybody(group: str, wanted: Attributes, allowed: bool) -> None:
+def test_default_groups_have_expected_permissions(
+    group: str, wanted: Attributes, allowed: bool
+) -> None:
     assert SERVER.authorize(User("somebody", groups=(group,)), wanted)[0] is allowed
 
 
@@ -156,7 +160,7 @@ def default(kind: str, name: str) -> Object:
     return next(o for o in objects() if (o["kind"], o["metadata"]["name"]) == (kind, name))
 
 
-def test_reconcile_creates_missing_and_keeps_complete_objects() -> None:
+def test_reconcile_creates_missing_objects_and_keeps_complete_objects() -> None:
     for wanted in objects():
         assert reconcile(None, wanted) == wanted
         stored = copy.deepcopy(wanted)
@@ -181,7 +185,7 @@ def test_reconcile_adds_rules_and_keeps_additions() -> None:
     assert reconcile(after, wanted) is None
 
 
-def test_reconcile_leaves_protected_objects_alone() -> None:
+def test_reconcile_skips_protected_objects() -> None:
     wanted = default("ClusterRole", "system:basic-user")
     stored = {**wanted, "rules": [], "metadata": {"annotations": {AUTOUPDATE: "false"}}}
     assert reconcile(stored, wanted) is None
@@ -203,7 +207,7 @@ def test_reconcile_adds_subjects() -> None:
     ]
 
 
-def test_reconcile_gives_back_the_wanted_binding_when_its_role_differs() -> None:
+def test_reconcile_replaces_binding_when_its_role_differs() -> None:
     wanted = default("ClusterRoleBinding", "cluster-admin")
     stored = copy.deepcopy(wanted)
     stored["roleRef"]["name"] = "view"

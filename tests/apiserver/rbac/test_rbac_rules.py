@@ -53,7 +53,9 @@ def ask(text: str, group: str = "", name: str = "") -> Attributes:
         ({}, ask("get pods"), False),
     ],
 )
-def test_resources(granted: dict[str, Any], wanted: Attributes, allowed: bool) -> None:
+def test_resource_rule_matches_requests(
+    granted: dict[str, Any], wanted: Attributes, allowed: bool
+) -> None:
     assert allows(granted, wanted) is allowed
 
 
@@ -71,7 +73,7 @@ def test_resources(granted: dict[str, Any], wanted: Attributes, allowed: bool) -
         ("/a/*/c", "/a/b/c", False),
     ],
 )
-def test_urls(urls: str, path: str, allowed: bool) -> None:
+def test_url_rule_matches_paths(urls: str, path: str, allowed: bool) -> None:
     granted = {"verbs": ["get"], "nonResourceURLs": urls.split()}
     assert allows(granted, Attributes("get", path=path)) is allowed
     assert not allows(granted, Attributes("post", path=path))

@@ -44,15 +44,15 @@ def messages(causes: list[Cause]) -> list[str]:
             f'FieldValueInvalid rules[0].nonResourceURLs: Invalid value: ["/a","/b"]: {BOTH}']),
     ],
 )  # fmt: skip
-def test_rules(kind: str, rule: Object, expected: list[str]) -> None:
+def test_role_rules_are_validated(kind: str, rule: Object, expected: list[str]) -> None:
     assert messages(validate(kind, {"rules": [rule]})) == expected
 
 
-def test_a_role_without_rules_is_valid() -> None:
+def test_role_without_rules_is_valid() -> None:
     assert validate("Role", {}) == validate("ClusterRole", {"rules": None}) == []
 
 
-def test_the_whole_message_is_that_of_kubernetes() -> None:
+def test_validation_message_equals_that_of_kubernetes() -> None:
     causes = validate("Role", {"rules": [RULE, RULE | {"verbs": []}]})
     assert str(invalid("Role", GROUP, "x", causes)) == (
         'Role.rbac.authorization.k8s.io "x" is invalid: rules[1].verbs: Required value: '
@@ -80,7 +80,7 @@ PATH = "aggregationRule.clusterRoleSelectors"
             "not a valid selector operator"]),
     ],
 )  # fmt: skip
-def test_aggregation(selectors: list[Object], expected: list[str]) -> None:
+def test_aggregation_rules_are_validated(selectors: list[Object], expected: list[str]) -> None:
     obj = {"aggregationRule": {"clusterRoleSelectors": selectors}}
     assert messages(validate("ClusterRole", obj)) == expected
 
@@ -113,7 +113,7 @@ def bound(kind: str = "ClusterRole", name: str = "view", **subject: str) -> Obje
         ("ClusterRoleBinding", bound(kind="ClusterRole"), []),
     ],
 )  # fmt: skip
-def test_role_references(kind: str, obj: Object, expected: list[str]) -> None:
+def test_role_references_are_validated(kind: str, obj: Object, expected: list[str]) -> None:
     assert messages(validate(kind, obj)) == expected
 
 
@@ -139,11 +139,11 @@ def test_role_references(kind: str, obj: Object, expected: list[str]) -> None:
             'supported values: "ServiceAccount", "User", "Group"']),
     ],
 )  # fmt: skip
-def test_subjects(kind: str, subject: Object, expected: list[str]) -> None:
+def test_subjects_are_validated(kind: str, subject: Object, expected: list[str]) -> None:
     assert messages(validate(kind, bound() | {"subjects": [subject]})) == expected
 
 
-def test_names_of_service_accounts_are_subdomains() -> None:
+def test_service_account_subject_must_be_a_dns_subdomain() -> None:
     (cause,) = validate("RoleBinding", bound(kind="Role") | {
         "subjects": [{"kind": "ServiceAccount", "name": "A_b"}]
     })  # fmt: skip
@@ -151,7 +151,7 @@ def test_names_of_service_accounts_are_subdomains() -> None:
     assert cause.message.startswith('Invalid value: "A_b": a lowercase RFC 1123 subdomain must')
 
 
-def test_a_role_reference_cannot_change() -> None:
+def test_role_reference_is_immutable() -> None:
     (cause,) = validate("RoleBinding", bound(name="edit"), bound(name="view"))
     shown = f'{{"APIGroup":"{GROUP}","Kind":"ClusterRole","Name":"edit"}}'
     assert messages([cause]) == [

@@ -146,7 +146,7 @@ def _asked(*named: tuple[str, str]) -> tuple[Condition, ...]:
     return conditions(ir.Match(headers=tuple(ir.ValueMatch(*each) for each in named)))
 
 
-def test_many_values_of_one_header_need_two_maps() -> None:
+def test_values_of_one_header_require_two_maps() -> None:
     candidates = [Candidate(f"@{n}", _asked(("x-a", f"v{n}"))) for n in range(200)]
     assert len(chain("scope", candidates, "@none").maps) == 2
 

@@ -334,7 +334,7 @@ async def test_ports_do_not_share_hostnames(authority: Authority, trust: ssl.SSL
             assert await server_name_at((served.address, 9443), trust, "api.b.test") == "b"
 
 
-async def test_connections_are_closed_without_endpoints_and_else_spread(
+async def test_connections_are_balanced_or_closed_without_endpoints(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
     async with servers(authority, "a", "b") as (a, b):

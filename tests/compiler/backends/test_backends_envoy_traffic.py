@@ -37,7 +37,7 @@ def answers(name: str, status: int, path: str = "/") -> ir.VirtualHost:
     return host(name, ir.Route("ns/r/0/0", ir.Match(ir.PathPrefix(path)), ir.Respond(status)))
 
 
-async def test_most_specific_hostname_answers_in_any_case() -> None:
+async def test_most_specific_hostname_is_selected_case_insensitively() -> None:
     hosts = [
         answers("a.example", 201), answers("*.example", 202), answers("*.b.example", 203),
         answers("", 204), answers("x.b.example", 205, "/only"),
@@ -226,7 +226,7 @@ async def test_rate_limit_applies_per_key_value() -> None:
         assert await status("you") == 200
 
 
-async def test_unreachable_backends_answer_as_the_ir_specifies() -> None:
+async def test_response_for_unreachable_backends_follows_the_ir() -> None:
     broken = ir.Match(ir.PathPrefix("/broken"))
     routes = [
         ir.Route("ns/r/0/0", broken, ir.Respond(500)),
@@ -242,7 +242,7 @@ async def test_unreachable_backends_answer_as_the_ir_specifies() -> None:
             assert set(seen) == {200, 500}
 
 
-async def test_timeouts_and_retries() -> None:
+async def test_timeouts_and_retries_are_applied() -> None:
     calls: Counter[str] = Counter()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

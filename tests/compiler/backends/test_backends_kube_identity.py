@@ -285,7 +285,7 @@ async def test_incomplete_impersonation_is_rejected(
     assert one.upstream.seen == []
 
 
-async def test_impersonated_service_accounts_and_anonymous_get_kubernetes_groups(
+async def test_impersonated_users_have_groups_of_kubernetes(
     one: World,
 ) -> None:
     one.reviewer.allowed = lambda _: True
@@ -366,7 +366,7 @@ async def test_sni_selects_cluster_when_host_is_an_address(one: World) -> None:
         ("a, b", (200, "system:anonymous")),
     ],
 )
-async def test_websocket_token_may_be_a_protocol(
+async def test_websocket_subprotocol_can_carry_token(
     one: World, protocols: str, expected: tuple[int, str]
 ) -> None:
     one.reviewer.users["one"] = {"x-user": "me"}

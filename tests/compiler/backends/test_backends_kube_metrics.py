@@ -200,7 +200,7 @@ async def test_long_running_requests_are_counted_while_active(
     await until(one, "requests_total", ended)
 
 
-async def test_server_health_metric(one: World) -> None:
+async def test_server_health_metric_follows_readiness(one: World) -> None:
     away = ir.Server("https://away", "127.0.0.1", 1)
     here = ir.Server("https://one", "127.0.0.1", one.upstream.port)
     await one.serve(one.cluster(servers=(away, here)))

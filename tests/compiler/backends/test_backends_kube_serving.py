@@ -41,7 +41,7 @@ async def watch(one: World, user: str = "alice", host: str = HOST) -> Connection
 
 @pytest.mark.parametrize("kind", ["websocket", "SPDY/3.1"])
 @pytest.mark.parametrize("schema", ["", "s"])
-async def test_upgraded_connections_carry_bytes(one: World, kind: str, schema: str) -> None:
+async def test_upgraded_connections_relay_bytes(one: World, kind: str, schema: str) -> None:
     limits = (ir.FlowSchema("s", ir.InFlight(0)),) if schema else ()
     await one.serve(one.cluster(ir.Policy((EVERYTHING,), schema=schema), schemas=limits))
     session = await one.connect(one.client("alice"))
@@ -224,7 +224,7 @@ async def test_reviewer_socket_permits_only_reviews(one: World) -> None:
         assert (await ask(review, f"x.{HOST}"))[0] == 404
 
 
-async def test_servers_with_hostname_path_and_plain_text(one: World) -> None:
+async def test_servers_are_reached_by_hostname_with_path_and_plain_text(one: World) -> None:
     async with kube_upstream.serving("plain", None) as plain:
         server = ir.Server("http://localhost/under", "localhost", plain.port, "/un der")
         cluster = one.cluster(servers=(server,), tls=None, token="t")

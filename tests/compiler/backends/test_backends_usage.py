@@ -77,5 +77,5 @@ def test_invalid_options_are_rejected_by_name(text: str, said: str) -> None:
         ("mgmt{license_token x;}", {"mgmt"}),
     ],
 )
-def test_outermost_directives_are_found_by_name(text: str, names: set[str]) -> None:
+def test_top_level_directives_are_found_by_name(text: str, names: set[str]) -> None:
     assert outermost(text) == names

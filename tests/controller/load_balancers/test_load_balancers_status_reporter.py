@@ -62,7 +62,7 @@ AGREES = HostReport(URLS[0], "v2")
         ),
     ],
 )
-def test_programmed_reports_the_versions_of_all_hosts(
+def test_programmed_reports_versions_of_all_hosts(
     second: HostReport, status: str, reason: str, message: str
 ) -> None:
     found = said(AGREES, second)["Programmed"]
@@ -70,7 +70,7 @@ def test_programmed_reports_the_versions_of_all_hosts(
     assert found["observedGeneration"] == 3
 
 
-def test_condition_keeps_its_time_and_an_equal_status_is_not_written() -> None:
+def test_transition_time_is_kept_and_equal_status_is_not_written() -> None:
     compiled = World(*OBJECTS).compiled()
     pending = front.status(compiled, {}, "v2", [AGREES, HostReport(URLS[1])], 1)
     first = front.merged({"conditions": [{"type": "Other"}]}, pending, NOW)
@@ -113,7 +113,7 @@ async def test_metrics_of_every_host_are_exported() -> None:
     assert f"{prefix}retries_total{{{other}}} 1.0" in text
 
 
-def test_host_that_fails_everything_does_not_flood_events() -> None:
+def test_number_of_events_of_a_failing_host_is_limited() -> None:
     world = World(*OBJECTS)
     known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), world.compiled(), {})
     failing = tuple((f"http/u{number}", "404 UpstreamNotFound: no") for number in range(500))
@@ -125,7 +125,7 @@ def test_host_that_fails_everything_does_not_flood_events() -> None:
     assert told[-1].message == f"{URLS[0]}: more upstreams failed; Events show the first 10"
 
 
-def test_the_table_has_a_row_for_each_host() -> None:
+def test_status_table_has_a_row_for_each_host() -> None:
     compiled = World(*OBJECTS).compiled()
     behind = HostReport(URLS[1], "v1", "nginx/1.29.3", 9, failing=(("http/x", "404 A: b"),))
     status = front.status(
@@ -143,7 +143,7 @@ def test_the_table_has_a_row_for_each_host() -> None:
     ]
 
 
-def test_unchanged_upstreams_are_the_same_objects_to_the_transport() -> None:
+def test_unchanged_servers_keep_identity() -> None:
     world = World(*OBJECTS, service("other", port("nlk-other", 30081)))
     generated: list[Generated] = []
 
@@ -186,15 +186,15 @@ def test_draining_uses_the_field_of_the_context(context: str, says: Server) -> N
 @pytest.mark.parametrize(
     ("text", "value"), [("10s", 10), ("1m", 60), ("1h30m", 5400), ("500ms", 0.5), ("7", 7)]
 )
-def test_times_are_read_as_nginx_writes_them(text: str, value: float) -> None:
+def test_nginx_times_are_parsed_to_seconds(text: str, value: float) -> None:
     assert parse_seconds(text) == value
 
 
-def test_invalid_time_equals_nothing() -> None:
+def test_invalid_time_is_unequal_to_any_time() -> None:
     assert parse_seconds("soon") != parse_seconds("soon")
 
 
-async def test_host_that_keeps_other_values_is_reported() -> None:
+async def test_host_that_stores_different_values_is_reported() -> None:
     async with running_host(plus("http/web")) as host:
         upstream = host.upstream("http/web")
         real = upstream.add

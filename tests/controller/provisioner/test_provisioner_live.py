@@ -111,7 +111,7 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
         server.kill()
 
 
-async def test_an_autoscaler_says_how_many_and_goes_when_it_is_not_asked_for(live: Live) -> None:
+async def test_autoscaler_controls_replicas_and_is_deleted_when_disabled(live: Live) -> None:
     scaling = {"enable": True, "minReplicas": 2, "maxReplicas": 9}
     live.plan(deployment={"autoscaling": scaling, "podDisruptionBudget": {"minAvailable": 1}})
     await live.until(AUTOSCALERS, bool)
@@ -127,7 +127,7 @@ async def test_an_autoscaler_says_how_many_and_goes_when_it_is_not_asked_for(liv
     await live.until(DEPLOYMENTS, lambda found: found["spec"]["replicas"] == 3)
 
 
-async def test_quantities_in_another_form_are_no_change(live: Live) -> None:
+async def test_equivalent_quantities_are_unchanged(live: Live) -> None:
     limits = {"cpu": 2, "memory": "1024Mi", "acme.com/none": "0.50"}
     asked = {"container": {"resources": {"limits": limits}}}
     live.plan(deployment=asked)
@@ -140,7 +140,7 @@ async def test_quantities_in_another_form_are_no_change(live: Live) -> None:
     assert {each.action for each in outcomes if each.kind == "Deployment"} == {"unchanged"}
 
 
-async def test_a_daemon_set_takes_a_deployments_place_and_gives_it_back(live: Live) -> None:
+async def test_daemon_set_replaces_deployment_and_vice_versa(live: Live) -> None:
     live.plan()
     await live.until(DEPLOYMENTS, bool)
     live.plan(daemonSet={})
@@ -171,7 +171,7 @@ async def test_reconcile_removes_unset_fields_and_reverts_user_changes(live: Liv
     await live.until(SERVICES, lambda found: found["spec"]["externalTrafficPolicy"] == "Local")
 
 
-async def test_a_network_policy_follows_listeners_and_goes_with_its_gateway(live: Live) -> None:
+async def test_network_policy_allows_listener_ports_until_disabled(live: Live) -> None:
     def plan(*ports: int, **options: Any) -> None:
         asked = msgspec.convert({"networkPolicy": options}, Workload)
         listening = tuple((port, "TCP") for port in ports)
@@ -208,7 +208,7 @@ async def test_invalid_network_policy_peer_is_reported_with_api_server_message(l
     assert live.trouble().startswith("NetworkPolicy default/g-c: ")
 
 
-async def test_another_class_of_load_balancers_means_another_service(live: Live) -> None:
+async def test_changed_load_balancer_class_recreates_service(live: Live) -> None:
     live.plan(service={"loadBalancerClass": "example.com/a"})
     before = await live.until(SERVICES, bool)
     live.plan(service={"loadBalancerClass": "example.com/b"})
@@ -242,7 +242,7 @@ async def test_invalid_pod_field_is_reported_with_api_server_message(live: Live)
     assert "tolerations" in live.trouble()
 
 
-async def test_a_gateway_waits_and_keeps_what_it_has(live: Live) -> None:
+async def test_gateway_with_missing_parameters_keeps_its_objects(live: Live) -> None:
     live.plan()
     before = await live.until(DEPLOYMENTS, bool)
     live.plan(waiting="waiting for parameters: GatewayParameters default/later not found")
@@ -252,7 +252,7 @@ async def test_a_gateway_waits_and_keeps_what_it_has(live: Live) -> None:
     assert (await live.get(DEPLOYMENTS)) == before
 
 
-async def test_secrets_are_copied_follow_their_source_and_go_with_it(live: Live) -> None:
+async def test_copied_secret_is_created_updated_and_deleted_with_its_source(live: Live) -> None:
     source = Source.parse("pull=default/registry")
     raw = {"metadata": {"name": "registry"}, "type": "example.com/x", "data": {"a": "MQ=="}}
 
@@ -283,6 +283,6 @@ async def test_secrets_are_copied_follow_their_source_and_go_with_it(live: Live)
 
 
 @pytest.mark.parametrize("text", ["pull=registry", "nothing=ns/name", "pull=a/b/c", "ns/name"])
-def test_sources_are_named_by_use_and_place(text: str) -> None:
+def test_malformed_secret_source_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         Source.parse(text)

@@ -46,12 +46,12 @@ def container(raw: dict[str, Any], ports: Ports = PORTS) -> dict[str, Any]:
     return only
 
 
-def test_identity_comes_before_what_uses_it() -> None:
+def test_service_account_precedes_its_users() -> None:
     kinds = [resource.kind for resource, _ in desired(gateway(), SETTINGS, PLAN)]
     assert kinds == ["ServiceAccount", "ConfigMap", "Service", "Deployment"]
 
 
-def test_everything_is_named_labelled_and_owned() -> None:
+def test_every_object_has_name_labels_and_owner() -> None:
     for kind, obj in made(gateway()).items():
         metadata = obj["metadata"]
         suffix = "-agent" if kind == "ConfigMap" else ""
@@ -75,7 +75,7 @@ def test_everything_is_named_labelled_and_owned() -> None:
         ]
 
 
-def test_infrastructure_labels_and_annotations_reach_every_object_and_the_pods() -> None:
+def test_infrastructure_metadata_applies_to_every_object_and_pod() -> None:
     objects = made(
         gateway(infrastructure={"labels": {"team": "tea"}, "annotations": {"note": "x"}})
     )
@@ -86,7 +86,7 @@ def test_infrastructure_labels_and_annotations_reach_every_object_and_the_pods()
         assert each["annotations"]["note"] == "x"
 
 
-def test_infrastructure_annotations_cannot_name_the_service_of_a_pod() -> None:
+def test_infrastructure_annotations_cannot_set_service_name() -> None:
     raw = gateway(infrastructure={"annotations": {"gatehouse.dev/service-name": "other"}})
     template = made(raw)["Deployment"]["spec"]["template"]
     assert "gatehouse.dev/service-name" not in template["metadata"]["annotations"]
@@ -99,7 +99,7 @@ def test_infrastructure_labels_cannot_override_gatehouse_labels(key: str) -> Non
     assert made(raw)["Service"]["metadata"]["labels"][key] == usual
 
 
-def test_the_service_has_one_port_per_distinct_listener_port_and_none_of_the_agents() -> None:
+def test_service_has_exactly_the_distinct_listener_ports() -> None:
     spec = made(gateway())["Service"]["spec"]
     assert spec["type"] == "LoadBalancer"
     assert spec["ports"] == [
@@ -123,7 +123,7 @@ def test_service_and_deployment_select_the_pods_of_this_gateway_only() -> None:
         assert selector.items() <= template.items()
 
 
-def test_a_gateway_without_a_port_gets_no_service() -> None:
+def test_gateway_without_ports_has_no_service() -> None:
     assert "Service" not in made(gateway(), ())
 
 
@@ -148,7 +148,7 @@ def test_agent_environment_names_control_plane_and_agent_identity() -> None:
     }
 
 
-def test_the_data_plane_has_no_rights_in_the_cluster_nor_on_its_node() -> None:
+def test_data_plane_pod_is_unprivileged() -> None:
     objects = made(gateway())
     pod = objects["Deployment"]["spec"]["template"]["spec"]
     context = container(gateway())["securityContext"]
@@ -163,7 +163,7 @@ def test_the_data_plane_has_no_rights_in_the_cluster_nor_on_its_node() -> None:
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
-def test_its_token_is_for_the_control_plane_alone_and_its_ca_comes_from_the_config_map() -> None:
+def test_agent_has_token_for_control_plane_and_ca_of_config_map() -> None:
     objects = made(gateway())
     pod = objects["Deployment"]["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -188,7 +188,7 @@ def test_its_token_is_for_the_control_plane_alone_and_its_ca_comes_from_the_conf
     }
 
 
-def test_a_certificate_for_its_agent_comes_from_the_secret_that_is_named() -> None:
+def test_agent_certificate_is_mounted_from_configured_secret() -> None:
     settings = msgspec.structs.replace(SETTINGS, client_secret="agents")
     (pod,) = (
         obj["spec"]["template"]["spec"]
@@ -201,7 +201,7 @@ def test_a_certificate_for_its_agent_comes_from_the_secret_that_is_named() -> No
     assert {"name": "client", "secret": {"secretName": "agents"}} in pod["volumes"]
 
 
-def test_a_prometheus_finds_the_measurements_unless_the_author_says_otherwise() -> None:
+def test_scrape_annotations_are_defaults() -> None:
     def annotations(**infrastructure: Any) -> dict[str, str]:
         raw = gateway(infrastructure=infrastructure)
         metadata = made(raw)["Deployment"]["spec"]["template"]["metadata"]
@@ -213,7 +213,7 @@ def test_a_prometheus_finds_the_measurements_unless_the_author_says_otherwise() 
     assert refused["prometheus.io/scrape"] == "false"
 
 
-def test_a_listener_on_the_health_port_moves_the_health_port() -> None:
+def test_health_port_avoids_listener_ports() -> None:
     only = container(gateway(), ((9113, "TCP"), (9114, "TCP")))
     env = {entry["name"]: entry.get("value") for entry in only["env"]}
     assert env["GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS"] == "$(POD_IP):9115"
@@ -221,7 +221,7 @@ def test_a_listener_on_the_health_port_moves_the_health_port() -> None:
     assert only["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 9115}
 
 
-def test_the_pod_names_the_service_whose_address_is_its_own_and_else_outlives_its_news() -> None:
+def test_pod_on_service_address_has_annotation_and_others_shutdown_delay() -> None:
     for alone in (True, False):
         settings = msgspec.structs.replace(SETTINGS, on_service_address=alone)
         objects = {r.kind: obj for r, obj in desired(gateway(), settings, PLAN)}
@@ -232,17 +232,17 @@ def test_the_pod_names_the_service_whose_address_is_its_own_and_else_outlives_it
         assert ("GATEHOUSE_AGENT_SHUTDOWN_DELAY_SECONDS" in env) is not alone
 
 
-def test_the_same_gateway_gives_the_same_objects() -> None:
+def test_desired_objects_are_deterministic() -> None:
     assert desired(gateway(), SETTINGS, PLAN) == desired(gateway(), SETTINGS, PLAN)
 
 
-def test_an_address_that_is_asked_for_is_asked_of_the_load_balancer() -> None:
+def test_gateway_address_is_requested_as_load_balancer_ip() -> None:
     addresses = [{"type": "IPAddress"}, {"type": "IPAddress", "value": "10.0.0.9"}]
     assert made(gateway(addresses=addresses))["Service"]["spec"]["loadBalancerIP"] == "10.0.0.9"
     assert "loadBalancerIP" not in made(gateway())["Service"]["spec"]
 
 
-def test_a_data_plane_of_envoys_is_an_agent_with_an_envoy_in_an_image_of_its_own() -> None:
+def test_envoy_data_plane_uses_envoy_image_and_agent_option() -> None:
     [one] = made(gateway(), proxy="envoy")["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert one["name"] == "envoy"
     assert one["image"] == "example.com/gatehouse-envoy:1"
@@ -261,5 +261,5 @@ def test_a_data_plane_of_envoys_is_an_agent_with_an_envoy_in_an_image_of_its_own
         ("r.example:5000/n@sha256:aa", Image(repository="m/n"), "m/n@sha256:aa"),
     ],
 )
-def test_an_image_may_be_named_by_digest(usual: str, asked: Image, found: str) -> None:
+def test_image_can_be_pinned_by_digest(usual: str, asked: Image, found: str) -> None:
     assert image(usual, ContainerOptions(image=asked)) == found

@@ -13,28 +13,28 @@ SUBDOMAIN = r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,40}[a-z0
 dns_names = st.from_regex(SUBDOMAIN, fullmatch=True).filter(lambda name: len(name) <= 253)
 
 
-def test_a_short_name_is_gateway_and_class() -> None:
+def test_short_name_consists_of_gateway_and_class() -> None:
     assert names.resource_name("cafe", "gatehouse-nginx") == "cafe-gatehouse-nginx"
 
 
-def test_a_name_of_63_characters_is_kept_and_a_longer_one_ends_in_a_digest() -> None:
+def test_long_name_is_truncated_to_63_characters_with_digest() -> None:
     assert names.resource_name("a" * 47, "gatehouse-nginx") == "a" * 47 + "-gatehouse-nginx"
     longer = names.resource_name("a" * 48, "gatehouse-nginx")
     assert len(longer) == 63
     assert re.fullmatch(r"a{48}-gateh-[0-9a-f]{8}", longer)
 
 
-def test_names_that_only_differ_far_behind_do_not_meet() -> None:
+def test_truncated_names_are_distinct() -> None:
     assert names.resource_name("a" * 80 + "1", "c") != names.resource_name("a" * 80 + "2", "c")
 
 
-def test_a_dot_or_a_leading_digit_does_not_reach_the_service() -> None:
+def test_dot_and_leading_digit_are_replaced_in_service_name() -> None:
     assert re.fullmatch(r"a-b-c-[0-9a-f]{8}", names.resource_name("a.b", "c"))
     assert re.fullmatch(r"g-1st-c-[0-9a-f]{8}", names.resource_name("1st", "c"))
 
 
 @given(dns_names, dns_names)
-def test_every_name_is_a_label_that_a_service_may_have(gateway: str, gateway_class: str) -> None:
+def test_every_name_is_a_valid_service_name(gateway: str, gateway_class: str) -> None:
     name = names.resource_name(gateway, gateway_class)
     assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name)
     assert name == names.resource_name(gateway, gateway_class)

@@ -20,8 +20,8 @@ from gatehouse.dataplane.xds.resources import (
 )
 
 
-class Accompanied(Chain):
-    """Beside the Envoy there are companions, which refuse what is ``bad``."""
+class SidecarChain(Chain):
+    """Chain with sidecars beside Envoy, which reject ``bad`` configurations."""
 
     companions = ("gatehouse.model",)
 
@@ -50,7 +50,7 @@ def described(name: str, text: str) -> Resource:
 
 
 @st.composite
-def accompanied_worlds(draw: st.DrawFn) -> ResourceSet:
+def worlds_with_sidecars(draw: st.DrawFn) -> ResourceSet:
     texts = st.sampled_from(["one", "two", "bad"])
     result = draw(st.dictionaries(st.sampled_from(["p", "q", "r"]), texts))
     return draw(worlds()).changed(described(name, text) for name, text in result.items())
@@ -58,7 +58,7 @@ def accompanied_worlds(draw: st.DrawFn) -> ResourceSet:
 
 STEPS = st.one_of(
     *[st.sampled_from(MOVES)] * 6,
-    accompanied_worlds(),
+    worlds_with_sidecars(),
     st.sampled_from(["accompany", "start_relay", "connect_relay", "connect_envoy"]),
 )
 
@@ -74,7 +74,7 @@ def settled(chain: Chain) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEPS, max_size=60))
 def test_sidecars_apply_published_configs_and_report_rejections(steps: list[object]) -> None:
-    chain = Accompanied()
+    chain = SidecarChain()
     last = ResourceSet()
     for step in steps:
         if isinstance(step, ResourceSet):
@@ -100,7 +100,7 @@ def test_sidecars_apply_published_configs_and_report_rejections(steps: list[obje
 
 
 def test_listener_is_sent_after_sidecar_applied_its_config() -> None:
-    chain = Accompanied()
+    chain = SidecarChain()
     chain.publish(ResourceSet([make_resource(LISTENER, "l", "r|one"), described("p", "one")]))
     while chain.relay.node is None:
         chain.envoy_to_relay()
@@ -114,7 +114,7 @@ def test_listener_is_sent_after_sidecar_applied_its_config() -> None:
 
 
 def test_unused_sidecar_config_is_removed_after_listener_that_used_it() -> None:
-    chain = Accompanied()
+    chain = SidecarChain()
     chain.publish(ResourceSet([make_resource(LISTENER, "l", "r|one"), described("p", "one")]))
     settled(chain)
     chain.publish(ResourceSet())
@@ -159,7 +159,7 @@ def test_malformed_sidecar_config_is_rejected() -> None:
 
 
 def test_sidecar_config_removed_while_disconnected_is_dropped_after_reconnect() -> None:
-    chain = Accompanied()
+    chain = SidecarChain()
     chain.publish(ResourceSet([described("p", "one")]))
     while chain.relay.node is None:
         chain.envoy_to_relay()

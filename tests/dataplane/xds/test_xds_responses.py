@@ -114,7 +114,7 @@ def test_unsubscribed_name_that_wildcard_covers_is_sent_again() -> None:
     assert client.hears() == (["a"], [])
 
 
-def test_secrets_are_sent_one_by_one_to_a_client_that_does_not_name_rejections() -> None:
+def test_secrets_are_sent_singly_when_client_does_not_name_rejections() -> None:
     secrets = make_resource(SECRET, "a", "one"), make_resource(SECRET, "b", "one")
     envoy, relay = Client(*secrets), Client(*secrets)
     relay.conversation.names_rejections = True
@@ -429,7 +429,7 @@ def test_node_message_describes_client() -> None:
     assert said == delta.NodeInfo("envoy/1.40.0", ("a", "b"), frozenset({"f"}))
 
 
-def test_changes_are_found_without_comparing_everything() -> None:
+def test_snapshot_cache_returns_changes_since_version() -> None:
     publication = SnapshotCache()
     publication.publish(ResourceSet([A, B]))
     for n in range(5):
@@ -517,7 +517,7 @@ def test_full_state_type_drops_names_missing_from_request() -> None:
     assert client.hears() == [b"y"]
 
 
-def test_a_request_that_answers_an_older_response_is_out_of_date() -> None:
+def test_request_with_outdated_nonce_is_ignored() -> None:
     client = Whole(make_resource(ENDPOINTS, "a", "one"))
     client.ask(ENDPOINTS, "a")
     client.hears()

@@ -48,7 +48,7 @@ def test_malformed_hash_matches_no_password(hashed: str) -> None:
             continue
 
 
-def test_lines_are_read_as_nginx_reads_them() -> None:
+def test_password_file_is_parsed_like_nginx() -> None:
     text = b"# x:y\n\nme:{SHA}a=\n  you:$apr1$x$y:comment\nme:second\nbad\np:{PLAIN}a:b\n:none\n"
     assert password_hashes.users(text) == {
         b"me": b"{SHA}a=", b"you": b"$apr1$x$y", b"bad": b"", b"p": b"{PLAIN}a:b",

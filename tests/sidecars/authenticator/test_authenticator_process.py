@@ -94,7 +94,7 @@ async def test_only_navigations_are_sent_to_the_provider(
     assert (await authenticator.ask("login", method=method, **said)).status == status
 
 
-async def test_rules_decide_who_may_go_on(
+async def test_authorization_rules_accept_or_reject_users(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider, rules=(ADMINS,))
@@ -254,7 +254,9 @@ async def test_refresh_for_another_user_is_rejected(
     assert "for another user" in authenticator.log
 
 
-async def test_session_expires(authenticator: AuthenticatorProcess, provider: OidcProvider) -> None:
+async def test_session_expires_after_its_timeout(
+    authenticator: AuthenticatorProcess, provider: OidcProvider
+) -> None:
     await authenticator.serving(provider, timeout=1.0)
     await authenticator.log_in(provider)
     assert (await authenticator.ask("check")).status == 200
@@ -357,7 +359,7 @@ async def test_sessions_survive_restart(tmp_path: Path, provider: OidcProvider) 
         assert (await authenticator.ask("callback", back.removeprefix(ORIGIN))).status == 302
 
 
-async def test_sessions_of_others_do_not_open(
+async def test_session_of_another_relying_party_is_rejected(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider)
@@ -411,7 +413,7 @@ async def test_login_redirects_only_to_own_origin(
     assert urlsplit(done.location).netloc == ""
 
 
-async def test_unknown_parties_and_actions(
+async def test_unknown_parties_and_actions_return_503(
     authenticator: AuthenticatorProcess, provider: OidcProvider
 ) -> None:
     await authenticator.serving(provider)

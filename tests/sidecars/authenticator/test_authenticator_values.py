@@ -43,7 +43,7 @@ def test_session_is_valid_for_its_relying_party_only() -> None:
         assert SessionCodec(party(**other), SECRET).session(text) is None
 
 
-def test_login_cookie_is_no_session_and_is_bound_to_its_state() -> None:
+def test_login_cookie_is_bound_to_its_state_and_not_a_session() -> None:
     keeper, login = SessionCodec(party(), SECRET), Login("n", "v", "/", 1.0)
     text = keeper.encode_login("state", login)
     assert keeper.login("state", text) == login
@@ -52,7 +52,7 @@ def test_login_cookie_is_no_session_and_is_bound_to_its_state() -> None:
     assert keeper.login("state", keeper.encode_session(SESSION)) is None
 
 
-def test_whatever_is_changed_does_not_open() -> None:
+def test_modified_cookie_is_rejected() -> None:
     seal = CookieCipher(SECRET, "a")
     text = seal.encrypt("x", b"content")
     assert seal.decrypt("x", text) == b"content"
@@ -145,7 +145,7 @@ def test_backends_receive_other_cookies(header: str, left: str) -> None:
         ("*", "/"),
     ],
 )
-def test_users_return_to_paths_of_the_same_origin(uri: str, target: str) -> None:
+def test_return_path_is_limited_to_the_same_origin(uri: str, target: str) -> None:
     assert urls.safe_return_path(uri) == target
 
 
@@ -178,7 +178,7 @@ def test_claim_rule_matches_values(claim: Claim, value: Any, held: bool) -> None
 @pytest.mark.parametrize("every", [True, False])
 @pytest.mark.parametrize("within", [True, False])
 @pytest.mark.parametrize("first", ["a", "x"])
-def test_all_or_any(every: bool, within: bool, first: str) -> None:
+def test_rules_require_all_or_any_claim(every: bool, within: bool, first: str) -> None:
     good, bad = Claim("c", (first,)), Claim("c", ("x",))
     rules = (Rule((good, bad), within), Rule((good,)))
     one = first == "a" and not within

@@ -222,7 +222,7 @@ async def allowed_by_the_cluster(http: aiohttp.ClientSession, wanted: dict[str, 
         return "cannot impersonate" not in await response.text()
 
 
-async def test_impersonation_verdicts_match_kube_apiserver(world: World) -> None:
+async def test_impersonation_decisions_match_kube_apiserver(world: World) -> None:
     differ, granted = [], 0
     for name, rules in CLIENTS.items():
         await account(world.server, world.client, name, rules)

@@ -39,7 +39,7 @@ def saying(response: Callable[[], web.StreamResponse]) -> Fault:
     return fault
 
 
-async def of_alices(request: web.BaseRequest) -> web.StreamResponse:
+async def authenticate_alice(request: web.BaseRequest) -> web.StreamResponse:
     """Respond in 5 ms. Tokens that begin with ``good`` belong to Alice."""
     await asyncio.sleep(0.005)
     if request.path.endswith("subjectaccessreviews"):
@@ -49,7 +49,7 @@ async def of_alices(request: web.BaseRequest) -> web.StreamResponse:
 
 
 async def test_review_is_cached(reviewer: ReviewerProcess, upstream: Upstream) -> None:
-    upstream.fault = of_alices
+    upstream.fault = authenticate_alice
     first = await reviewer.token("good")
     assert (first.status, first.headers["x-user"], first.headers["x-groups"]) == (
         200, "alice", "dev",
@@ -66,7 +66,7 @@ async def test_review_is_cached(reviewer: ReviewerProcess, upstream: Upstream) -
 async def test_concurrent_requests_share_one_review(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
-    upstream.fault = of_alices
+    upstream.fault = authenticate_alice
     answers = await asyncio.gather(*(reviewer.token("good") for _ in range(100)))
     assert {each.status for each in answers} == {200}
     assert len(upstream.asked) == 1
@@ -177,7 +177,7 @@ async def test_failed_review_is_retried_once_and_not_cached(
         assert result.text.startswith(f"{CLUSTER}: {said}")
         assert "x-keep" not in result.headers
         assert f"reviewer: {result.text}" in reviewer.log
-        upstream.fault = of_alices
+        upstream.fault = authenticate_alice
         assert (await reviewer.token(token)).status == 200
     metrics = await reviewer.metrics()
     label = f'cluster="{CLUSTER}",outcome="failed",review="token"'
@@ -190,7 +190,7 @@ async def test_single_failure_is_retried_transparently(
 ) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         if len(upstream.asked) > 1:
-            return await of_alices(request)
+            return await authenticate_alice(request)
         if name == "slow":
             await asyncio.sleep(10)
         if name == "cut":
@@ -233,7 +233,7 @@ async def test_review_of_silent_cluster_times_out(
 async def test_cached_reviews_are_served_while_envoy_is_unavailable(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
-    upstream.fault = of_alices
+    upstream.fault = authenticate_alice
     assert (await reviewer.token("good")).status == 200
     await upstream.stop()
     assert (await reviewer.token("good")).status == 200
@@ -252,7 +252,7 @@ async def test_one_failed_review_fails_impersonation(
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         if b'"name":"ops"' in await request.read():
             return web.Response(status=500, text="no")
-        return await of_alices(request)
+        return await authenticate_alice(request)
 
     upstream.fault = fault
     client, wanted = {"username": "a"}, {"username": "b", "groups": ["dev", "ops"]}
@@ -286,7 +286,7 @@ async def test_reviews_per_cluster_are_limited_and_block_no_other_cluster(
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         if request.headers["Host"] == CLUSTER:
             await release.wait()
-        return await of_alices(request)
+        return await authenticate_alice(request)
 
     upstream.fault = fault
     more = 20
@@ -314,7 +314,7 @@ async def test_reviews_per_cluster_are_limited_and_block_no_other_cluster(
 async def test_rejected_tokens_do_not_evict_granted_tokens(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
-    upstream.fault = of_alices
+    upstream.fault = authenticate_alice
     assert (await reviewer.token("good")).status == 200
     before, number = _resident(reviewer.process.pid), 10_000
 
@@ -407,7 +407,7 @@ class Load:
 async def test_successor_takes_over_without_failed_requests(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
-    upstream.fault = of_alices
+    upstream.fault = authenticate_alice
     async with Load(reviewer) as load:
         for _ in range(3):
             await load.more()
@@ -430,7 +430,7 @@ async def test_pending_reviews_are_answered_before_exit(
 ) -> None:
     async def fault(request: web.BaseRequest) -> web.StreamResponse | None:
         await asyncio.sleep(1)
-        return await of_alices(request)
+        return await authenticate_alice(request)
 
     upstream.fault = fault
     asked = [asyncio.create_task(reviewer.token(f"good{each}")) for each in range(20)]
@@ -446,7 +446,7 @@ async def test_pending_reviews_are_answered_before_exit(
 async def test_killed_reviewer_is_replaced_under_load(
     reviewer: ReviewerProcess, upstream: Upstream
 ) -> None:
-    upstream.fault = of_alices
+    upstream.fault = authenticate_alice
     async with Load(reviewer) as load:
         await load.more()
         reviewer.process.kill()

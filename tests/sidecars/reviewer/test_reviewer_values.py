@@ -66,7 +66,7 @@ def test_malformed_user_headers_are_rejected(headers: dict[str, str], said: str)
     assert str(result.value) == said
 
 
-def test_extra_header_may_repeat_key() -> None:
+def test_extra_header_can_repeat_key() -> None:
     user = user_headers.user({"x-user": "a", "x-extra": "k=1,l=,k=2"}, "x-")
     assert user.extra == (("k", ("1", "2")), ("l", ("",)))
 
@@ -98,7 +98,7 @@ def test_invalid_cluster_names_are_rejected(name: str) -> None:
         ("", ""),
     ],
 )
-def test_bearer_tokens(header: str, token: str) -> None:
+def test_bearer_token_is_read_from_header(header: str, token: str) -> None:
     assert tokens.bearer(header) == token
 
 
@@ -167,7 +167,7 @@ def test_impersonation_requires_each_permission_once() -> None:
     ]
 
 
-def test_too_much_is_not_asked_about() -> None:
+def test_impersonation_permissions_are_limited() -> None:
     groups = tuple(map(str, range(impersonation.MAX_PERMISSIONS)))
     with pytest.raises(MalformedHeaderError, match="1001 permissions needed"):
         impersonation.permissions(User("bob", groups=groups))
@@ -247,7 +247,7 @@ def test_access_is_granted_when_allowed_and_not_denied(
     assert reviews.access_verdict(body).granted is granted
 
 
-def test_access_review_without_verdict_is_invalid() -> None:
+def test_access_review_without_result_is_invalid() -> None:
     for status in ({}, {"allowed": None}, {"evaluationError": "x"}):
         body = msgspec.json.encode({"kind": "SubjectAccessReview", "status": status})
         with pytest.raises(InvalidReviewError):

@@ -164,7 +164,7 @@ async def test_large_bodies_arrive_whole(
     assert response[32:] == body
 
 
-async def test_response_may_follow_end_of_request(
+async def test_response_can_follow_end_of_request(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     ended, answer = threading.Event(), threading.Event()
@@ -186,7 +186,7 @@ async def test_response_may_follow_end_of_request(
     writer.close()
 
 
-async def test_request_may_continue_after_end_of_response(
+async def test_request_can_continue_after_end_of_response(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     received: list[bytes] = []
@@ -290,7 +290,7 @@ async def test_connector_stops_reading_from_endpoint_while_client_is_slow(
     writer.close()
 
 
-async def test_many_connections_at_once(
+async def test_concurrent_connections_are_relayed(
     connector: ConnectorProcess, endpoints: Make, authority: Authority
 ) -> None:
     endpoint = endpoints()

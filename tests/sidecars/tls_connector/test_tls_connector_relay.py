@@ -87,7 +87,7 @@ async def test_data_from_endpoint_with_wrong_name_is_dropped(tmp_path: Path) -> 
         await shake.far.proven
 
 
-async def test_endpoint_with_right_name_may_send_first(tmp_path: Path) -> None:
+async def test_endpoint_with_right_name_can_send_first(tmp_path: Path) -> None:
     shake = Handshake(tmp_path, "real.example")
     shake.turn()
     shake.endpoint.do_handshake()

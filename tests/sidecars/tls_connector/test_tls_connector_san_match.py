@@ -69,7 +69,9 @@ def having(directory: Path, *names: x509.GeneralName) -> dict[str, Any]:
         ("10.0.0.1", DNS, "10.0.0.1", False),
     ],
 )
-def test_names(tmp_path: Path, presented: str, kind: Any, wanted: str, good: bool) -> None:
+def test_san_matches_configured_name(
+    tmp_path: Path, presented: str, kind: Any, wanted: str, good: bool
+) -> None:
     name: x509.GeneralName = x509.DNSName(presented)
     if "://" in presented:
         name = x509.UniformResourceIdentifier(presented)

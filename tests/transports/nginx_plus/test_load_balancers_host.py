@@ -108,7 +108,7 @@ async def test_duplicate_server_is_removed() -> None:
         assert list(host.upstream(WEB).servers) == [0]
 
 
-async def test_parameters_are_set_and_set_back_to_nginx_s_defaults() -> None:
+async def test_parameters_are_set_and_reset_to_nginx_defaults() -> None:
     async with running_host(plus(WEB)) as host:
         await host.set_desired({WEB: [Server(A, weight=5, max_conns=10, fail_timeout="60s")]})
         (server,) = host.upstream(WEB).servers.values()
@@ -296,7 +296,7 @@ async def test_authorization_is_sent_and_its_rejection_reported() -> None:
         assert "secret" not in str(host.reports)
 
 
-async def test_host_that_returns_empty_is_filled_again() -> None:
+async def test_host_that_restarts_empty_gets_all_servers() -> None:
     async with running_host(plus(WEB)) as host:
         await host.set_desired({WEB: [A, B]})
         host.fake.plus = plus(WEB)

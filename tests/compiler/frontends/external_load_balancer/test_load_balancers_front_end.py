@@ -23,7 +23,7 @@ from gatehouse.compiler.frontends import external_load_balancer as front
 NODES = (node("a", "10.0.0.1"), node("b", "10.0.0.2"))
 
 
-def test_port_with_the_prefix_claims_the_upstream_of_its_remaining_name() -> None:
+def test_port_prefix_selects_the_upstream_name() -> None:
     ports = (port("nlk-web", 30080), port("metrics", 30081), port("nlk-api", 30082))
     world = World(balancer(), *NODES, service("ingress", *ports))
     assert world.upstreams() == {
@@ -154,7 +154,7 @@ def test_all_addresses_of_a_node_are_servers_in_the_families_of_the_service() ->
     assert world.upstreams() == {"http/web": ["[fd00::1]:30080"]}
 
 
-def test_two_nodes_with_one_address_are_one_server() -> None:
+def test_nodes_with_the_same_address_are_one_server() -> None:
     policy = {"unschedulablePolicy": "Drain"}
     old, new = node("a", "10.0.0.1", cordoned=True), node("b", "10.0.0.1")
     for nodes in ((old, new), (new, node("c", "10.0.0.1", cordoned=True))):
@@ -208,7 +208,7 @@ def test_endpoints_are_the_servers_of_a_cluster_ip_service() -> None:
         ("Ingress", 30080, ["192.0.2.7:80"]),
     ],
 )
-def test_a_load_balancer_service_is_reached_by_its_nodes_or_its_ingress(
+def test_load_balancer_service_uses_its_nodes_or_its_ingress(
     how: str, node_port: int, servers: list[str]
 ) -> None:
     services = {"namespaces": ["*"], "loadBalancerServers": how}
@@ -266,7 +266,7 @@ def test_service_being_deleted_claims_nothing() -> None:
     assert world.released() == ["http/web"]
 
 
-def test_keep_on_delete_forgets_upstreams_without_emptying_them() -> None:
+def test_keep_on_delete_drops_upstreams_without_emptying_them() -> None:
     world = World(balancer(deletionPolicy="Retain"), *NODES)
     world.own("http/web")
     assert world.released() == []
@@ -389,7 +389,7 @@ def test_nlk_config_is_supported_unchanged() -> None:
         ("ss-mtls", True, b"CA", b"CERT"),
     ],
 )
-def test_nlk_tls_modes_keep_their_meaning(
+def test_nlk_tls_modes_are_translated(
     mode: str, verify: bool, trust: bytes, certificate: bytes
 ) -> None:
     settings = {"ca_certificate": "ca", "client_certificate": "own", "tls_mode": mode}
@@ -440,7 +440,7 @@ def test_irrelevant_node_change_runs_no_query() -> None:
     assert world.engine.runs == runs
 
 
-def test_parameters_are_those_of_the_load_balancer() -> None:
+def test_upstream_parameters_come_from_the_load_balancer() -> None:
     asked = {"weight": 5, "maxConns": 100, "failTimeout": "30s"}
     found = World(balancer(parameters=asked), *NODES, service()).compiled(EDGE).balancer
     assert found is not None

@@ -52,7 +52,7 @@ def clusters(world: World) -> dict[str, list[str]]:
     }
 
 
-def test_listener_forwards_to_the_service_port_that_owns_its_upstream() -> None:
+def test_listener_forwards_to_the_owner_of_its_upstream() -> None:
     asked = machines(
         listener(443, "TLS", "db", "*.Shop.example"),
         listener(53, "UDP", "dns"),
@@ -224,7 +224,7 @@ def test_invalid_annotation_does_not_interrupt_traffic() -> None:
     assert story.serves() == []
 
 
-def test_status_lists_hosts_and_is_not_programmed_before_one_connects() -> None:
+def test_status_lists_hosts_and_is_not_programmed_before_connection() -> None:
     world = World(machines(listener(80, "HTTP", "web")), *NODES, app(port()))
     known = Balancer(EDGE, world.compiled(), {})
     status = front.status(known.compiled, {}, "", known.ordered(), 1)

@@ -69,7 +69,7 @@ def test_keep_on_delete_ends_ownership() -> None:
     assert story.world.released() == []
 
 
-def test_ownership_is_kept_while_the_spec_is_invalid() -> None:
+def test_ownership_stays_while_the_spec_is_invalid() -> None:
     story = Story()
     story.world.put(balancer(hosts=HOSTS, type="wrong"))
     story.world.remove(OBJECTS[1])

@@ -50,7 +50,7 @@ def test_some_invalid_rules_are_dropped(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_route_without_a_valid_rule_is_not_accepted(kind: str, count: int) -> None:
+def test_route_without_valid_rules_is_not_accepted(kind: str, count: int) -> None:
     found = told(kind, [BAD] * count)
     assert f"{REFUSED}rules[0].filters[0]: type Unheard" in found
     assert "PartiallyInvalid" not in found
@@ -109,18 +109,18 @@ def test_unsupported_setting_does_not_drop_a_rule() -> None:
 BROKEN = BACKEND | {"filters": [{"type": "Unheard"}]}
 
 
-def test_a_rule_whose_every_backend_is_invalid_is_dropped() -> None:
+def test_rule_with_only_invalid_backends_is_dropped() -> None:
     found = told("HTTPRoute", [{"backendRefs": [BROKEN, BACKEND | {"weight": 0}]}])
     assert f"{REFUSED}rules[0].backendRefs[0].filters[0]: type Unheard" in found
 
 
-def test_a_rule_with_a_valid_backend_is_dropped_in_part() -> None:
+def test_invalid_backend_beside_a_valid_backend_is_dropped() -> None:
     found = told("HTTPRoute", [{"backendRefs": [BROKEN, BACKEND]}])
     assert "Accepted=True" in found
     assert f"{PARTIALLY}: rules[0].backendRefs[0].filters[0]: type Unheard" in found
 
 
-def test_a_route_that_is_not_accepted_is_not_partially_invalid() -> None:
+def test_unaccepted_route_is_not_partially_invalid() -> None:
     found = engine("HTTPRoute", [GOOD, BAD])
     metadata = {"name": "r", "namespace": "n"}
     spec = {"parentRefs": [{"name": "gw", "sectionName": "none"}], "rules": [GOOD, BAD]}

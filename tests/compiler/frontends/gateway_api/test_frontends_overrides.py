@@ -91,7 +91,7 @@ def compiled(
 PATCHES = [{"type": "Merge", "value": {"spec": {"minReadySeconds": 7}}}]
 
 
-def test_patches_of_a_gateway_are_refused_and_the_rest_applies() -> None:
+def test_patches_of_a_gateway_are_rejected_and_other_fields_apply() -> None:
     plan, accepted = compiled({"deployment": {"replicas": 4, "patches": PATCHES}})
     assert plan.workload.deployment.replicas == 4
     assert plan.workload.deployment.patches == ()
@@ -110,7 +110,7 @@ def test_allowed_fields_leave_the_gateway_accepted() -> None:
     assert accepted["status"] == "True"
 
 
-def test_flag_allows_everything() -> None:
+def test_flag_permits_all_fields() -> None:
     plan, accepted = compiled({"deployment": {"patches": PATCHES}}, allowed=True)
     [patch] = plan.workload.deployment.patches
     assert patch.value == PATCHES[0]["value"]
@@ -139,7 +139,7 @@ def test_gateway_cannot_replace_the_kind_of_workload_of_its_class(kind: str, oth
     assert f"spec.kubernetes.{other}: may be set only by" in accepted["message"]
 
 
-def test_gateway_chooses_the_kind_of_workload_if_its_class_does_not() -> None:
+def test_gateway_selects_workload_kind_when_its_class_does_not() -> None:
     plan, accepted = compiled({"daemonSet": {}})
     assert plan.workload.daemon_set is not None
     assert accepted["status"] == "True"
@@ -156,7 +156,7 @@ def leaves(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tu
 @pytest.mark.parametrize(
     "definition", ["nginxproxies.gateway.nginx.org", "gatewayparameters.gatehouse.dev"]
 )
-def test_every_crd_field_is_allowed_or_refused(definition: str) -> None:
+def test_every_crd_field_is_allowed_or_rejected(definition: str) -> None:
     file = resources.files("gatehouse.apiserver") / "bundled" / f"{definition}.json"
     version = json.loads(file.read_text(encoding="utf-8"))["spec"]["versions"][-1]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
@@ -210,7 +210,7 @@ def test_every_crd_field_is_allowed_or_refused(definition: str) -> None:
         ),
     ],
 )
-def test_refused_field_is_named(asked: dict[str, Any], field: str) -> None:
+def test_rejected_field_is_named(asked: dict[str, Any], field: str) -> None:
     _, refused = overrides.limit(asked, {})
     assert refused == (f"spec.kubernetes.{field}",)
 
@@ -221,7 +221,7 @@ def test_null_does_not_remove_a_value_of_the_class() -> None:
     assert overrides.limit({"networkPolicy": None}, {}) == ({}, ())
 
 
-def test_message_stays_short() -> None:
+def test_rejection_message_is_truncated() -> None:
     found = overrides.rejection_message([f"f{number}" for number in range(50)])
     assert found.startswith("f0, f1, ")
     assert "f7 and 42 more: may be set only" in found

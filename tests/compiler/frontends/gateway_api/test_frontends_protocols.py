@@ -41,7 +41,7 @@ def listener(name: str = "api", port: int = 6443, **more: Any) -> dict[str, Any]
     return {"name": name, "port": port, "protocol": KUBE, **more}
 
 
-def test_kube_apiservers_are_served_by_envoy_without_a_certificate_of_the_listener() -> None:
+def test_envoy_serves_kube_apiservers_without_listener_certificate() -> None:
     (found,) = status(gateway_api.ENVOY, listener())["listeners"]
     assert said(found, "Accepted")[:2] == ("True", "Accepted")
     assert said(found, "ResolvedRefs")[:2] == ("True", "ResolvedRefs")

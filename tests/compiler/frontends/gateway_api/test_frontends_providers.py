@@ -19,7 +19,7 @@ def relying(**fields: Any) -> Oidc:
     return oidc.relying("ns/users", msgspec.convert(known | fields, api.OidcAuth))
 
 
-def test_oidc_defaults() -> None:
+def test_oidc_fields_have_defaults() -> None:
     assert relying() == Oidc(
         filter="ns/users",
         origin=Origin("AuthenticationFilter", "ns", "users", "oidc"),

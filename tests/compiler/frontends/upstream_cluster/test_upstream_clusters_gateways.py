@@ -74,7 +74,7 @@ def test_cluster_without_a_gateway_is_reported() -> None:
     assert world.condition(key, "Programmed")[0] == "False"
 
 
-def test_older_cluster_owns_a_hostname_and_the_next_one_after_its_deletion(world: World) -> None:
+def test_hostname_passes_to_next_oldest_cluster_after_deletion(world: World) -> None:
     new = world.cluster("b.example", created=NEW, secureServing={"serverNames": ["X.example"]})
     old = world.cluster("a.example", created=OLD, secureServing={"serverNames": ["x.example"]})
     assert world.served()["a.example"].hosts == ("a.example", "x.example")
@@ -96,7 +96,7 @@ def test_first_by_name_owns_a_hostname_of_clusters_of_the_same_age(world: World)
     assert "x.example" in world.served()["a.example"].hosts
 
 
-def test_cluster_can_lose_its_own_name_and_keep_others(world: World) -> None:
+def test_cluster_that_loses_its_own_name_keeps_other_hostnames(world: World) -> None:
     world.cluster("a.example", created=OLD, secureServing={"serverNames": ["b.example"]})
     key = world.cluster("b.example", secureServing={"serverNames": ["c.example"]})
     assert world.served()["b.example"].hosts == ("c.example",)

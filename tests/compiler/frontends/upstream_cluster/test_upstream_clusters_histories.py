@@ -85,7 +85,7 @@ EDITS = st.lists(st.lists(st.tuples(MADE, st.booleans()), max_size=5), min_size=
 
 @settings(max_examples=150, deadline=None)
 @given(EDITS, st.lists(st.integers(0, 4), min_size=6, max_size=6))
-def test_incremental_equals_from_scratch(
+def test_incremental_compile_equals_full_compile(
     edits: list[list[tuple[Edit, bool]]], counts: list[int]
 ) -> None:
     world = World()

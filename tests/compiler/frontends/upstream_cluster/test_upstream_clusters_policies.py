@@ -143,7 +143,7 @@ BUCKET = {"tokenBucket": {"qps": 1, "burst": 2}, "globalTokenBucket": {"qps": 10
         ),
     ],
 )
-def test_limits_of_one_and_of_all_data_planes(
+def test_local_and_shared_limits_are_translated(
     made: FlowControlSchema, spanning: SharedLimits, expected: FlowSchema | None
 ) -> None:
     assert flow_control.read(made, spanning).schema == expected
@@ -297,12 +297,12 @@ def test_invalid_ttl_is_reported_and_the_default_applies(text: str) -> None:
         ("DenyAllRequests", False, False, 1),
     ],
 )
-def test_feature_gates(text: str, deny: bool, spanning: bool, problems: int) -> None:
+def test_feature_gates_are_parsed(text: str, deny: bool, spanning: bool, problems: int) -> None:
     found = feature_gates.read({FEATURE_GATES: text})
     assert (found.deny, found.spanning, len(found.problems)) == (deny, spanning, problems)
 
 
-def test_gates_without_effect_are_reported() -> None:
+def test_feature_gates_without_effect_are_reported() -> None:
     found = feature_gates.read({FEATURE_GATES: "Tracing=true,CloseConnectionWhenIdle=false"})
     assert [each.split()[0] for each in found.differences] == ["Tracing"]
 
@@ -322,7 +322,7 @@ def test_gates_without_effect_are_reported() -> None:
         ("9" * 5000, 100, 1),
     ],
 )
-def test_streams_per_connection(text: str, found: int, problems: int) -> None:
+def test_streams_per_connection_are_parsed(text: str, found: int, problems: int) -> None:
     meaning = read({STREAMS: text})
     assert (meaning.streams, len(said(meaning))) == (found, problems)
     assert all(STREAMS in each for each in said(meaning))

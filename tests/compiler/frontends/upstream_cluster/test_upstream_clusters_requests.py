@@ -17,7 +17,7 @@ TABLE: list[dict[str, Any]] = json.loads(
 )["requests"]
 
 
-def test_the_table_is_large() -> None:
+def test_request_table_has_at_least_250_rows() -> None:
     assert len(TABLE) >= 250
 
 

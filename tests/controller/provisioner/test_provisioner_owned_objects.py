@@ -33,7 +33,7 @@ def changes(**found: dict[str, Any] | None) -> Changes:
     return {("ns", name): Change(None, new) for name, new in found.items()}
 
 
-def test_objects_are_found_by_their_gateway_until_they_go() -> None:
+def test_owned_objects_are_indexed_by_gateway_until_deleted() -> None:
     made = OwnedObjects()
     made.on_changes(DEPLOYMENTS, changes(a=obj("a"), b=obj("b", "other")))
     made.on_changes(CONFIG_MAPS, changes(a=obj("a")))

@@ -1,7 +1,7 @@
 """Gateway API objects get the same result and messages as from a Kubernetes API server.
 
-`verdicts/` has valid and invalid objects with the response of Kubernetes 1.34: for every rule and
-every limit of the CRDs an object that breaks it and one that does not.
+`validation_cases/` has valid and invalid objects with the response of Kubernetes 1.34. For every
+rule and every limit of the CRDs it has an object that breaks it and one that does not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gatehouse.apiserver.storage.sqlite.store import SqliteStore
 Object = dict[str, Any]
 
 REGISTRY = Registry((*KINDS, *(each for one in bundled() for each in served_by(one))))
-FILES = sorted(Path(__file__).with_name("verdicts").glob("*.yaml"))
+FILES = sorted(Path(__file__).with_name("validation_cases").glob("*.yaml"))
 
 
 def read(path: Path) -> Object:
@@ -90,7 +90,9 @@ async def admission(tmp_path: Path) -> Admission:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-async def test_verdicts_are_those_of_kubernetes(admission: Admission, path: Path) -> None:
+async def test_validation_results_equal_those_of_kubernetes(
+    admission: Admission, path: Path
+) -> None:
     document = read(path)
     served = REGISTRY.by_kind(document["apiVersion"], document["kind"])
     assert served is not None
@@ -103,10 +105,10 @@ async def test_verdicts_are_those_of_kubernetes(admission: Admission, path: Path
         if result != expected:
             wrong.append({**case, "found": result})
     shown = "\n".join(msgspec.json.encode(each).decode()[:1500] for each in wrong[:20])
-    assert not wrong, f"{len(wrong)} of {len(document['cases'])} verdicts differ:\n{shown}"
+    assert not wrong, f"{len(wrong)} of {len(document['cases'])} results differ:\n{shown}"
 
 
-def test_there_are_enough_of_both() -> None:
+def test_valid_and_invalid_cases_are_numerous() -> None:
     documents = [read(path) for path in FILES]
     cases = [case for document in documents for case in document["cases"]]
     valid = sum(case.get("valid", False) for case in cases)

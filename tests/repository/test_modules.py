@@ -1,4 +1,4 @@
-"""The house's own rules: small modules, short functions, a charter in every package."""
+"""Limits on the size, the name and the clocks of modules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_reader_can_hold_it_in_mind(path: Path) -> None:
+def test_module_and_function_lengths_are_limited(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= LONGEST_MODULE
     tree = ast.parse(text)
@@ -33,7 +33,7 @@ def test_a_reader_can_hold_it_in_mind(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["utils", "helpers", "common", "manager", "misc"])
-def test_there_are_no_drawers_for_anything(name: str) -> None:
+def test_module_has_no_generic_name(name: str) -> None:
     assert not [path for path in MODULES if path.stem == name]
 
 
@@ -66,7 +66,7 @@ def test_wall_clock_exceptions_name_existing_modules() -> None:
 
 
 @pytest.mark.parametrize("package", MONOTONIC)
-def test_no_deadline_follows_a_clock_that_jumps(package: str) -> None:
+def test_deadlines_use_monotonic_clock(package: str) -> None:
     modules = [path for path in MODULES if path.is_relative_to(SOURCE / package)]
     assert modules, f"package {package} has no modules"
     for path in modules:

@@ -136,7 +136,7 @@ class Balancing(msgspec.Struct, frozen=True):
 class UpstreamSettings(Sourced, frozen=True):
     """Load balancing and keep-alive connections of a cluster."""
 
-    balancing: Balancing = Balancing()
+    balancing: Balancing | None = None
     key: Attribute | None = None
     """Attribute that is hashed."""
     connections: int | None = None
@@ -146,6 +146,11 @@ class UpstreamSettings(Sourced, frozen=True):
     idle: float | None = None
     memory: int | None = None
     """Size in bytes of the memory in which NGINX workers share the state of endpoints."""
+
+    @property
+    def effective_balancing(self) -> Balancing:
+        """The choice of endpoints: round robin unless it is set."""
+        return self.balancing or Balancing()
 
 
 class ClientAddress(msgspec.Struct, frozen=True):

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from gatehouse.apis import core, meta, routes
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api import hostnames
+from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import set_fields
+from gatehouse.compiler.frontends.gateway_api.extensions.upstream_settings import upstream_settings
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.compiler.frontends.gateway_api.listeners import certificates
 from gatehouse.compiler.frontends.gateway_api.routes import durations, precedence
@@ -178,3 +180,20 @@ def test_condition_has_the_messages_of_all_findings_with_its_reason() -> None:
     ]
     (condition,) = conditions(found, [Finding(Reason.ACCEPTED, "accepted")], 1)
     assert condition.message == "rules[10]: a; rules[1]: a; 1]: a"
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({"zoneSize": "1m"}, {"memory"}),
+        ({"keepAlive": {"connections": 8}}, {"connections"}),
+        ({"loadBalancingMethod": "round_robin"}, {"balancing"}),
+    ],
+)
+def test_policy_conflicts_only_about_the_fields_that_it_sets(
+    spec: dict[str, Any], fields: set[str]
+) -> None:
+    targets = {"targetRefs": [{"group": "core", "kind": "Service", "name": "s"}]}
+    raw = {"metadata": {"name": "p", "namespace": "ns"}, "spec": targets | spec}
+    policy: Any = gateway_api.decode("UpstreamSettingsPolicy", raw)
+    assert set_fields(upstream_settings(policy).settings) == fields

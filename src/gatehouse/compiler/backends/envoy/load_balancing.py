@@ -24,18 +24,20 @@ _POLICIES = {
 
 def policy(settings: UpstreamSettings) -> cluster_pb2.Cluster.LbPolicy:
     """Return Envoy's policy for the choice of endpoints."""
-    drawn = settings.balancing.method == "random" and not settings.balancing.choice
-    return cluster_pb2.Cluster.RANDOM if drawn else _POLICIES[settings.balancing.method]
+    drawn = (
+        settings.effective_balancing.method == "random" and not settings.effective_balancing.choice
+    )
+    return cluster_pb2.Cluster.RANDOM if drawn else _POLICIES[settings.effective_balancing.method]
 
 
 def unsupported(settings: UpstreamSettings) -> list[UnsupportedSetting]:
     """Return the settings that Envoy does not support."""
     reasons = {}
-    if settings.balancing.timed:
+    if settings.effective_balancing.timed:
         reasons["balancing"] = (
             "Envoy does not compare response times; using the endpoint with the fewest requests"
         )
-    if settings.balancing.method == "hash" and _hash_policy(settings) is None:
+    if settings.effective_balancing.method == "hash" and _hash_policy(settings) is None:
         reasons["key"] = f"Envoy cannot hash ${_key(settings)}; using round robin"
     if settings.connections:
         reasons["connections"] = (
@@ -61,9 +63,9 @@ def _key(settings: UpstreamSettings) -> str:
 def _hash_policy(settings: UpstreamSettings) -> components.RouteAction.HashPolicy | None:
     """Return the hash policy of a cluster; None if it has none or Envoy does not support its
     key."""
-    if settings.balancing.method == "client-hash":
+    if settings.effective_balancing.method == "client-hash":
         return _source()
-    if settings.balancing.method != "hash":
+    if settings.effective_balancing.method != "hash":
         return None
     key = _key(settings)
     if key in ("remote_addr", "binary_remote_addr"):

@@ -118,9 +118,9 @@ def _endpoints_file(path: str, shares: Shares) -> File:
 def unsupported(settings: UpstreamSettings, capabilities: Capabilities) -> list[UnsupportedSetting]:
     """Return the settings that this NGINX does not support."""
     needs = ""
-    if settings.balancing.choice == "least-time" and not capabilities.random_least_time:
+    if settings.effective_balancing.choice == "least-time" and not capabilities.random_least_time:
         needs = "NGINX Plus"
-    elif settings.balancing.method == "least-time" and not capabilities.least_time:
+    elif settings.effective_balancing.method == "least-time" and not capabilities.least_time:
         needs = "NGINX 1.31.0 or newer"
     if not needs:
         return []
@@ -131,8 +131,10 @@ def balancing(settings: UpstreamSettings, capabilities: Capabilities) -> list[Di
     """Return the directive of the load balancing method; none for round robin."""
     if unsupported(settings, capabilities):
         return []
-    timed = {"": "", "header": "header", "whole": "last_byte"}[settings.balancing.response]
-    match settings.balancing:
+    timed = {"": "", "header": "header", "whole": "last_byte"}[
+        settings.effective_balancing.response
+    ]
+    match settings.effective_balancing:
         case Balancing("least-connections"):
             return [simple("least_conn")]
         case Balancing("client-hash"):

@@ -32,7 +32,7 @@ def shares(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> list[tuple
         first = known[0] or cluster
         if (cluster.protocol, cluster.settings) != (first.protocol, first.settings):
             return []
-        if cluster.settings.balancing.method != "round-robin":
+        if cluster.settings.effective_balancing.method != "round-robin":
             return []
         mixed.append((cluster, backend.weight))
     return mixed

@@ -11,7 +11,7 @@ from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir import settings as ir
-from gatehouse.compiler.ir.settings import Balancing, Sourced
+from gatehouse.compiler.ir.settings import Sourced
 from gatehouse.dataplane.origin import Origin
 
 V = TypeVar("V")
@@ -93,7 +93,7 @@ def with_sources(settings: S, origin: Origin, fields: Mapping[str, str]) -> S:
     return msgspec.structs.replace(settings, sources=sources)
 
 
-UNSET = (None, "", (), Balancing())
+UNSET = (None, "", ())
 """Values of fields that are not set."""
 
 

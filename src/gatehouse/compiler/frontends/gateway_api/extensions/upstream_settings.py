@@ -75,7 +75,7 @@ def upstream_settings(policy: api.UpstreamSettingsPolicy) -> ParsedPolicy:
     if (keep_alive.connections or 0) > MAX_IDLE_CONNECTIONS:
         parse.problems.append(f"spec.keepAlive.connections: must be at most {MAX_IDLE_CONNECTIONS}")
     settings = ir.UpstreamSettings(
-        balancing=_METHODS.get(method, Balancing()),
+        balancing=_METHODS.get(method),
         key=key,
         connections=keep_alive.connections,
         requests=keep_alive.requests,

@@ -33,28 +33,12 @@ _READERS: Mapping[str, Callable[[Any], ParsedPolicy]] = {
 }
 
 _FIELDS = {
-    "body_size": "body.maxSize",
-    "body_buffer": "body.bufferSize",
-    "body_timeout": "body.timeout",
-    "requests": "keepAlive.requests",
-    "lifetime": "keepAlive.time",
-    "idle": "keepAlive.timeout",
-    "keepalive_header_timeout": "keepAlive.timeout.header",
-    "keepalive_min_timeout": "keepAlive.minTimeout",
-    "buffering": "buffering.disable",
-    "buffer_size": "buffering.bufferSize",
-    "buffers": "buffering.buffers",
-    "busy_buffers_size": "buffering.busyBuffersSize",
-    "connect": "timeout.connect",
-    "send": "timeout.send",
-    "read": "timeout.read",
+    **traffic_policies.CLIENT_FIELDS,
+    **traffic_policies.PROXY_FIELDS,
+    **upstream_settings.UPSTREAM_FIELDS,
     "log_level": "rateLimit.logLevel",
     "status": "rateLimit.rejectCode",
     "dry_run": "rateLimit.dryRun",
-    "balancing": "loadBalancingMethod",
-    "key": "hashMethodKey",
-    "connections": "keepAlive.connections",
-    "memory": "zoneSize",
     "service_address": "useClusterIP",
 }
 """Names of settings in the policies' specs."""

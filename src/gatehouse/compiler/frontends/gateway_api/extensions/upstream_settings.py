@@ -79,8 +79,8 @@ def upstream_settings(policy: api.UpstreamSettingsPolicy) -> ParsedPolicy:
         key=key,
         connections=keep_alive.connections,
         requests=keep_alive.requests,
-        lifetime=parse("keepAlive.time", nginx_values.time, keep_alive.time),
-        idle=parse("keepAlive.timeout", nginx_values.time, keep_alive.timeout),
+        lifetime=parse(UPSTREAM_FIELDS["lifetime"], nginx_values.time, keep_alive.time),
+        idle=parse(UPSTREAM_FIELDS["idle"], nginx_values.time, keep_alive.timeout),
         memory=memory,
     )
     settings = with_sources(settings, origin_of(policy), UPSTREAM_FIELDS)

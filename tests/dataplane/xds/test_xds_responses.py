@@ -447,8 +447,10 @@ def test_changed_set_equals_set_built_from_same_resources() -> None:
     changed = first.changed(
         [A2, make_resource(LISTENER, "l", "one")], [B.key, (ROUTES, "never was")]
     )
-    anew = ResourceSet([A2, make_resource(LISTENER, "l", "one"), make_resource(SECRET, "s", "one")])
-    assert changed == anew
+    rebuilt = ResourceSet(
+        [A2, make_resource(LISTENER, "l", "one"), make_resource(SECRET, "s", "one")]
+    )
+    assert changed == rebuilt
     assert changed.by_type[SECRET] is first.by_type[SECRET]
     assert first.differing(changed) == {A.key, B.key, (LISTENER, "l")}
 

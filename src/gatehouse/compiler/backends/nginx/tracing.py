@@ -32,7 +32,7 @@ def suspects(gateway: ir.Gateway, capabilities: Capabilities, message: str) -> t
     if bind := _BIND.search(message):
         return _of_port(gateway, int(bind[1]))
     for certificate in gateway.certificates:
-        if f"{names.certificate_file(certificate.name, '')}" in message:
+        if names.certificate_file(certificate.name, "") in message:
             return (Suspect(certificate.origin),) if certificate.origin != NO_ORIGIN else ()
     for place in _PLACE.finditer(message):
         found = _at(gateway, capabilities, place[1], int(place[2]))
